@@ -1,0 +1,1 @@
+"""Container Device Interface files: what they should say, what they say, and the repair."""

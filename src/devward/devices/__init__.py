@@ -1,0 +1,1 @@
+"""Hypervisor device nodes: events, identity and usability."""

@@ -1,0 +1,291 @@
+"""Facts and states that several rooms share: frozen dataclasses and string enums. Pure: no I/O and no clock.
+
+The string values are part of the D-Bus contract (dbus/*.xml lists each set) and never change their meaning.
+Fields that end in `_usec` are microseconds of CLOCK_REALTIME since 1970, 0 for none; `_monotonic` are seconds of CLOCK_MONOTONIC.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class DeviceKind(StrEnum):
+    """The hypervisor device nodes that devward knows; the value is the misc device's name."""
+
+    KVM = "kvm"
+    MSHV = "mshv"
+
+
+class Identity(StrEnum):
+    """Whether a node is the device that it claims to be."""
+
+    UNKNOWN = "unknown"
+    VALID = "valid"
+    INVALID = "invalid"
+    MISSING = "missing"
+
+
+class Health(StrEnum):
+    """Whether a device can be used now, by its last completed check."""
+
+    UNKNOWN = "unknown"
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+    MISSING = "missing"
+
+
+class SpecState(StrEnum):
+    """The state of an owned CDI file."""
+
+    UNKNOWN = "unknown"
+    TRUE = "true"
+    EMPTY = "empty"
+    DRIFTED = "drifted"
+    BLOCKED = "blocked"
+    FOREIGN = "foreign"
+    CONFLICT = "conflict"
+    SHADOWED = "shadowed"
+    CONTESTED = "contested"
+
+
+class RepairCause(StrEnum):
+    """Why an owned CDI file was written or removed."""
+
+    MISSING = "missing"
+    MALFORMED = "malformed"
+    STALE = "stale"
+    MODE = "mode"
+    OWNER = "owner"
+    LABEL = "label"
+    HARD_LINK = "hard-link"
+    TAKE_OVER = "take-over"
+    ADOPTED = "adopted"
+    WITHDRAWN = "withdrawn"
+
+
+class CdiMode(StrEnum):
+    """What devward may do to its CDI files."""
+
+    REPAIR = "repair"
+    OBSERVE = "observe"
+    OFF = "off"
+
+
+class WithdrawPolicy(StrEnum):
+    """When a device leaves its CDI file."""
+
+    IDENTITY = "identity"
+    USABILITY = "usability"
+    NEVER = "never"
+
+
+class ConfigState(StrEnum):
+    """Whether the configuration on disk is the one in force."""
+
+    GOOD = "good"
+    REFUSED = "refused"
+
+
+class Trigger(StrEnum):
+    """What made devward look."""
+
+    STARTUP = "startup"
+    UDEV = "udev"
+    INOTIFY = "inotify"
+    MOUNTS = "mounts"
+    TIMER = "timer"
+    DBUS = "dbus"
+    SIGNAL = "signal"
+
+
+class Outcome(StrEnum):
+    """How an audited event stands or ended (DEVWARD_OUTCOME)."""
+
+    INTENT = "intent"
+    SUCCESS = "success"
+    FAILURE = "failure"
+    DENIED = "denied"
+    NOOP = "noop"
+    DRY_RUN = "dry-run"
+
+
+class Reason(StrEnum):
+    """Stable reason codes; REASON_TEXT has the sentence for each."""
+
+    OK = ""
+    NOT_CHECKED = "not-checked"
+    # identity
+    DEVICE_MISSING = "device-missing"
+    DEVICE_SYMLINK = "device-symlink"
+    DEVICE_NOT_CHAR = "device-not-char"
+    DEVICE_NUMBER_MISMATCH = "device-number-mismatch"
+    DEVICE_NO_DRIVER = "device-no-driver"
+    DEVICE_COVERED = "device-covered"
+    DEVICE_CHANGED = "device-changed"
+    DEVICE_UNREADABLE = "device-unreadable"
+    # usability
+    PERMISSION_DENIED = "permission-denied"
+    DEVICE_CGROUP_DENIED = "device-cgroup-denied"
+    DEVICE_STALE_MAJOR = "device-stale-major"
+    NOT_A_HYPERVISOR = "not-a-hypervisor"
+    API_VERSION = "api-version"
+    HYPERVISOR_BUSY = "hypervisor-busy"
+    CPU_ENABLE_FAILED = "cpu-enable-failed"
+    MACHINE_TYPE = "machine-type"
+    PROBE_FAILED = "probe-failed"
+    PROBE_TIMEOUT = "probe-timeout"
+    HELPER_STUCK = "helper-stuck"
+    PROBE_INCONCLUSIVE = "probe-inconclusive"
+    # CDI files
+    CDI_MISSING = "cdi-missing"
+    CDI_MALFORMED = "cdi-malformed"
+    CDI_STALE = "cdi-stale"
+    CDI_METADATA = "cdi-metadata"
+    CDI_NOT_REGULAR = "cdi-not-regular"
+    CDI_FOREIGN = "cdi-foreign"
+    CDI_CONFLICT = "cdi-conflict"
+    CDI_SHADOWED = "cdi-shadowed"
+    CDI_CONTESTED = "cdi-contested"
+    CDI_UNWRITABLE = "cdi-unwritable"
+    CDI_READ_ONLY = "cdi-read-only"
+    CDI_NO_SPACE = "cdi-no-space"
+    CDI_IO_ERROR = "cdi-io-error"
+    CDI_IMMUTABLE = "cdi-immutable"
+    CDI_TIMEOUT = "cdi-timeout"
+    CDI_DIRECTORY_LINK = "cdi-directory-link"
+    CDI_DIRECTORY_NOT_READ = "cdi-directory-not-read"
+    CDI_PAUSED = "cdi-paused"
+    CDI_NOT_PUBLISHED = "cdi-not-published"
+    CDI_ENGINE_BLOCKED = "cdi-engine-blocked"
+    # foreign files in the engines' directories, and settings
+    CDI_FILE_MALFORMED = "cdi-file-malformed"
+    CDI_FILE_UNREADABLE = "cdi-file-unreadable"
+    CDI_FILE_SPECIAL = "cdi-file-special"
+    CDI_DIRECTORY_UNREADABLE = "cdi-directory-unreadable"
+    CDI_DIRECTORY_WRITABLE = "cdi-directory-writable"
+    CDI_FILE_REMARK = "cdi-file-remark"
+    CDI_DEVICE_DUPLICATE = "cdi-device-duplicate"
+    DEVICE_DRIFT = "device-drift"
+    CONFIG_REFUSED = "config-refused"
+    CONFIG_FALLBACK = "config-fallback"
+    # the daemon
+    STARTING = "starting"
+    NO_USABLE_DEVICE = "no-usable-device"
+    DEADLINE = "deadline"
+
+
+REASON_TEXT: Mapping[Reason, str] = MappingProxyType(
+    {
+        Reason.OK: "",
+        Reason.NOT_CHECKED: "No check has completed yet.",
+        Reason.DEVICE_MISSING: "The device node does not exist: the kernel module is not loaded, the CPU has no support, or nested virtualization is off.",
+        Reason.DEVICE_SYMLINK: "The device path is a symbolic link; a device node was expected there.",
+        Reason.DEVICE_NOT_CHAR: "The path is not a character device.",
+        Reason.DEVICE_NUMBER_MISMATCH: "The node's device number is not the one that the kernel gives this device.",
+        Reason.DEVICE_NO_DRIVER: "The node exists, but no driver stands behind it: the kernel module is not loaded.",
+        Reason.DEVICE_COVERED: "Something else is mounted over the device node.",
+        Reason.DEVICE_CHANGED: "The node was replaced while it was being checked.",
+        Reason.DEVICE_UNREADABLE: "The device directory or the kernel's record of the device cannot be read.",
+        Reason.PERMISSION_DENIED: "Opening the device was denied by its mode, its ACL or a nodev mount.",
+        Reason.DEVICE_CGROUP_DENIED: "Opening the device was denied by a device cgroup or a security module.",
+        Reason.DEVICE_STALE_MAJOR: "The node's major number belongs to no driver: the node is stale.",
+        Reason.NOT_A_HYPERVISOR: "The device does not answer as a hypervisor does.",
+        Reason.API_VERSION: "The device answers with an API version other than 12.",
+        Reason.HYPERVISOR_BUSY: "Another hypervisor holds the CPU's virtualization, or the system is shutting down.",
+        Reason.CPU_ENABLE_FAILED: "The kernel could not enable virtualization on every CPU.",
+        Reason.MACHINE_TYPE: "The kernel refused the machine type of an empty virtual machine.",
+        Reason.PROBE_FAILED: "The check of the device ended with an error that has no name of its own.",
+        Reason.PROBE_TIMEOUT: "The device did not answer within the check's two seconds.",
+        Reason.HELPER_STUCK: "The process that checks the device cannot be ended: the driver holds it in the kernel.",
+        Reason.PROBE_INCONCLUSIVE: "The check could not be completed for want of a local resource; the last result stands.",
+        Reason.CDI_MISSING: "The CDI file is missing.",
+        Reason.CDI_MALFORMED: "The CDI file cannot be parsed.",
+        Reason.CDI_STALE: "The CDI file's content differs from what the devices justify.",
+        Reason.CDI_METADATA: "The CDI file's mode, owner, label or link count is wrong.",
+        Reason.CDI_NOT_REGULAR: "Something that is not a regular file stands at the CDI file's path; it is left alone: remove it.",
+        Reason.CDI_FOREIGN: "A file of another CDI kind stands at the path; it is left alone until AdoptSpec.",
+        Reason.CDI_CONFLICT: "Another file in the same directory defines the same device, which makes both unusable.",
+        Reason.CDI_SHADOWED: "A directory of higher priority defines the same device, and container engines use that definition.",
+        Reason.CDI_CONTESTED: "Something else keeps changing the CDI file; repairs are spaced out.",
+        Reason.CDI_UNWRITABLE: "The CDI directory cannot be written, or does not belong to root.",
+        Reason.CDI_READ_ONLY: "The CDI directory is on a read-only file system.",
+        Reason.CDI_NO_SPACE: "The file system of the CDI directory is full or over quota.",
+        Reason.CDI_IO_ERROR: "Reading or writing the CDI directory ended with an input/output error.",
+        Reason.CDI_IMMUTABLE: "The CDI file or its directory is immutable or protected by a security module.",
+        Reason.CDI_TIMEOUT: "The file system of the CDI directory does not answer.",
+        Reason.CDI_DIRECTORY_LINK: "The CDI directory is a symbolic link or not a directory; it is not followed.",
+        Reason.CDI_DIRECTORY_NOT_READ: "The directory that devward writes is not among those that container engines read.",
+        Reason.CDI_PAUSED: "Repairs are paused or switched off.",
+        Reason.CDI_NOT_PUBLISHED: "The device is not in the CDI file.",
+        Reason.CDI_ENGINE_BLOCKED: "A foreign entry keeps container engines from reading the CDI directories.",
+        Reason.CDI_FILE_MALFORMED: "Container engines skip this file: it cannot be loaded.",
+        Reason.CDI_FILE_UNREADABLE: "The file cannot be read.",
+        Reason.CDI_FILE_SPECIAL: "An entry with the name of a CDI file is not a regular file; a FIFO blocks container engines for ever.",
+        Reason.CDI_DIRECTORY_UNREADABLE: "The directory cannot be read; container engines stop there and skip the later ones.",
+        Reason.CDI_DIRECTORY_WRITABLE: "Users other than root may change the directory.",
+        Reason.CDI_FILE_REMARK: "The file loads, but holds something that a careful reader would not accept.",
+        Reason.CDI_DEVICE_DUPLICATE: "Two files of one directory define the same device; container engines can use neither.",
+        Reason.DEVICE_DRIFT: "Mode, owner or ACL of the device node differ from what is configured.",
+        Reason.CONFIG_REFUSED: "The configuration on disk is refused; the previous one stays in force.",
+        Reason.CONFIG_FALLBACK: "A setting was out of range and its default is used instead.",
+        Reason.STARTING: "The first pass over devices and files is not done yet.",
+        Reason.NO_USABLE_DEVICE: "No device is healthy with a true CDI file.",
+        Reason.DEADLINE: "The answer could not be established in time.",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """What is published of one hypervisor device."""
+
+    kind: DeviceKind
+    node: str
+    #: `major:minor`, or empty where there is no character device.
+    number: str
+    identity: Identity
+    identity_since_usec: int
+    health: Health
+    health_since_usec: int
+    reason: Reason
+    text: str
+    last_check_usec: int
+    check_duration_usec: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpecView:
+    """What is published of one owned CDI file."""
+
+    file: str
+    cdi_kind: str
+    #: Qualified names, such as `hyperlight.dev/hypervisor=kvm`, that the file holds now.
+    devices: tuple[str, ...]
+    state: SpecState
+    state_since_usec: int
+    reason: Reason
+    text: str
+    repair_count: int
+    last_repair_usec: int
+    last_repair_cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that an administrator should know and devward does not mend by itself."""
+
+    code: Reason
+    #: The file, directory, device or key that it is about.
+    subject: str
+    text: str
+    since_usec: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ActionResult:
+    """One line of an action's answer: what happened to one target."""
+
+    target: str
+    outcome: Outcome
+    reason: str
