@@ -179,7 +179,8 @@ REASON_TEXT: Mapping[Reason, str] = MappingProxyType(
     {
         Reason.OK: "",
         Reason.NOT_CHECKED: "No check has completed yet.",
-        Reason.DEVICE_MISSING: "The device node does not exist: the kernel module is not loaded, the CPU has no support, or nested virtualization is off.",
+        Reason.DEVICE_MISSING: "The device node does not exist: the kernel module is not loaded, the CPU has no support,"
+        " or nested virtualization is off.",
         Reason.DEVICE_SYMLINK: "The device path is a symbolic link; a device node was expected there.",
         Reason.DEVICE_NOT_CHAR: "The path is not a character device.",
         Reason.DEVICE_NUMBER_MISMATCH: "The node's device number is not the one that the kernel gives this device.",
@@ -289,3 +290,48 @@ class ActionResult:
     target: str
     outcome: Outcome
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asked for an action, as the message bus vouches for it, frozen when the message arrived."""
+
+    #: The unique bus name, such as `:1.42`.
+    sender: str
+    uid: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRequest:
+    """One manual action: its id stands in the answer, in RequestFinished and in every journal record about it."""
+
+    request_id: str
+    #: None for an action that the daemon starts itself.
+    caller: Caller | None
+    trigger: Trigger
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """The answer to CheckAllocation."""
+
+    allowed: bool
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerView:
+    """What is published of the daemon itself."""
+
+    version: str
+    node_name: str
+    ready: bool
+    not_ready_reasons: tuple[str, ...]
+    #: A check or a settling time is in progress: clients that want quiet wait for False.
+    checking: bool
+    cdi_mode: CdiMode
+    cdi_paused_until_usec: int
+    audit_dropped: int
+    config_state: ConfigState
