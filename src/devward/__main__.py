@@ -1,0 +1,106 @@
+"""devwardd: the command line of the daemon."""
+
+import argparse
+import json
+import os
+import sys
+
+from devward import __version__, names
+from devward.errors import AlreadyRunning, BusError, ConfigError, DevwardError
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_BUS = 3
+EXIT_ALREADY_RUNNING = 4
+#: EX_CONFIG of <sysexits.h>.
+EXIT_CONFIG = 78
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line's parser; devwardd(8) is held to it."""
+    result = argparse.ArgumentParser(
+        prog="devwardd",
+        description="The warden of this host's accelerator devices. Started by the service manager; devward.toml(5) configures it.",
+        epilog="Exit status: 0 stopped, or the configuration is good; 1 failed, or the bus was lost; 2 wrong usage; 3 no bus, or the name is"
+        " taken; 4 another devwardd runs; 78 the configuration is refused.",
+    )
+    result.add_argument("--version", action="version", version=f"devwardd {__version__}")
+    result.add_argument("--config", metavar="FILE", help=f"read this configuration file instead of {names.CONFIG_FILE}")
+    result.add_argument(
+        "--config-dropins",
+        metavar="DIRECTORY",
+        help=f"read *.toml from here instead of {names.CONFIG_DROPIN_DIRECTORY} (--config alone: none)",
+    )
+    result.add_argument("--check-config", action="store_true", help="check the configuration, print what is wrong with it, and exit")
+    result.add_argument(
+        "--print-config", action="store_true", help="print every setting in force with the file that it comes from, and exit"
+    )
+    result.add_argument("--bus", metavar="ADDRESS", help="connect to this D-Bus address instead of the system bus")
+    result.add_argument("--state-directory", metavar="DIRECTORY", help=f"instead of $STATE_DIRECTORY or {names.STATE_DIRECTORY}")
+    result.add_argument("--runtime-directory", metavar="DIRECTORY", help=f"instead of $RUNTIME_DIRECTORY or {names.RUNTIME_DIRECTORY}")
+    return result
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run devwardd and return its exit status."""
+    given = parser().parse_args(arguments)
+    main_file = given.config or names.CONFIG_FILE
+    dropins = given.config_dropins or (None if given.config else names.CONFIG_DROPIN_DIRECTORY)
+    try:
+        if given.check_config or given.print_config:
+            return _show_config(main_file, dropins, required=given.config is not None, every_setting=given.print_config)
+        return _serve(given, main_file, dropins)
+    except ConfigError as error:
+        for problem in str(error).split("; "):
+            _complain(problem)
+        return EXIT_CONFIG
+    except AlreadyRunning as error:
+        _complain(str(error))
+        return EXIT_ALREADY_RUNNING
+    except BusError as error:
+        _complain(str(error))
+        return EXIT_BUS
+    except DevwardError as error:
+        _complain(str(error))
+        return EXIT_FAILED
+
+
+def _serve(given: argparse.Namespace, main_file: str, dropins: str | None) -> int:
+    from devward import app  # what only the daemon needs is not loaded to print a usage message
+    from devward.clock import Clock
+    from devward.notify import Notifier
+
+    clock = Clock()
+    notifier = Notifier(os.environ, monotonic=clock.monotonic)
+    options = app.Options(
+        config_file=main_file,
+        config_required=given.config is not None,
+        dropin_directory=dropins,
+        state_directory=given.state_directory or os.environ.get("STATE_DIRECTORY") or names.STATE_DIRECTORY,
+        runtime_directory=given.runtime_directory or os.environ.get("RUNTIME_DIRECTORY") or names.RUNTIME_DIRECTORY,
+        bus_address=given.bus,
+    )
+    return app.run(options, clock, notifier)
+
+
+def _show_config(main_file: str, dropins: str | None, *, required: bool, every_setting: bool) -> int:
+    from devward import config
+
+    loaded = config.load(main_file, dropins, required=required)
+    for warning in loaded.warnings:
+        _complain(f"warning: {warning.text}")
+    if every_setting:
+        for key, value, source in config.effective(loaded):
+            sys.stdout.write(f"{key} = {json.dumps(value)}  # {source}\n")
+    else:
+        sys.stdout.write("the configuration is good\n")
+    return EXIT_OK
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"devwardd: {text}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,367 @@
+"""The daemon: wires the rooms together, starts them in order, keeps the pulse, and stops them."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import uuid
+from dataclasses import dataclass, replace
+
+from devward import __version__, config, names
+from devward.allocation import AllocationCheck
+from devward.audit import Audit
+from devward.bus.service import BusService
+from devward.cdi import reconciler as cdi
+from devward.cdi.decision import Candidate
+from devward.cdi.reconciler import CdiReconciler
+from devward.clock import Clock
+from devward.config import LoadedConfig
+from devward.devices import registry as devices
+from devward.devices.health import DeviceState, sentence
+from devward.devices.hypervisor import HypervisorProber
+from devward.devices.registry import DeviceRegistry
+from devward.errors import ConfigError, ConfigRefused
+from devward.journal import Journal, Priority
+from devward.logs import Logs
+from devward.model import Allocation, DeviceKind, Finding, Health, Outcome, Reason, RepairCause, Trigger
+from devward.notify import Notifier
+from devward.remembered import Remembered
+from devward.service import Identification, Service, own_request
+from devward.state import Lock, StateStore
+from devward.worker import Worker
+
+_log = logging.getLogger(__name__)
+
+#: Seconds between housekeeping passes: the devices' slow pass, damped records that are due, findings.
+HOUSEKEEPING = 60.0
+#: Seconds that stopping may wait for a pass under way.
+STOP_DEADLINE = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line and the service manager say."""
+
+    config_file: str
+    config_required: bool
+    dropin_directory: str | None
+    state_directory: str
+    runtime_directory: str
+    bus_address: str | None
+
+
+class Daemon:
+    """One run of devwardd."""
+
+    def __init__(self, options: Options, loaded: LoadedConfig, *, clock: Clock, notifier: Notifier) -> None:
+        """Make the rooms that need no loop; nothing is touched before `run`."""
+        self._options = options
+        self._clock = clock
+        self._notifier = notifier
+        self._journal = Journal(loaded.config.log.journal_socket, stderr=sys.stderr)
+        self._logs = Logs(self._journal, loaded.config.log.level)
+        self._audit = Audit(self._journal, version=__version__, new_id=_new_id, monotonic=clock.monotonic)
+        self._loaded = loaded
+        self._lock = Lock(options.runtime_directory)
+        self._stop = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ready: bool | None = None
+        self._known_findings: dict[tuple[Reason, str, str], Finding] = {}
+        self._publishing = False
+
+    async def run(self) -> int:
+        """Run until a signal or until the bus is lost, and return the exit status. Raises DevwardError where it cannot start."""
+        with self._lock:
+            return await self._run()
+
+    async def _run(self) -> int:
+        loop = asyncio.get_running_loop()
+        store = StateStore(self._options.state_directory, realtime_usec=self._clock.realtime_usec)
+        remembered = store.load()
+        files = Worker("files", self._file_system_answers)
+        scans = Worker("scan", self._file_system_answers)
+        self._registry = DeviceRegistry(
+            self._loaded.config.hypervisor,
+            make_prober=self._make_prober,
+            clock=self._clock,
+            on_change=self._device_changed,
+            on_overflow=self._overflow,
+            on_mounts=self._mounts_changed,
+        )
+        self._remembered = Remembered(remembered.state, store, files)
+        self._reconciler = CdiReconciler(
+            self._loaded.config.cdi,
+            devices=self._candidates,
+            files=files,
+            scans=scans,
+            remembered=self._remembered,
+            audit=self._audit,
+            clock=self._clock,
+            on_change=self._publish_soon,
+            on_repair=self._repaired,
+        )
+        self._service = Service(
+            identification=Identification(__version__, socket.gethostname()),
+            registry=self._registry,
+            reconciler=self._reconciler,
+            remembered_state=self._remembered,
+            audit=self._audit,
+            clock=self._clock,
+            allocation=AllocationCheck(self._registry, self._reconciler, self._clock, self._refused),
+            reload_configuration=lambda: self._reload(Trigger.DBUS),
+            dropped=lambda: self._journal.dropped,
+            loaded=self._loaded,
+        )
+        self._bus = BusService(self._service, self._audit, self._logs, new_id=_new_id)
+        await self._bus.start(self._options.bus_address)
+        self._audit.event("started", f"devwardd {__version__} started, pid {os.getpid()}", trigger=Trigger.STARTUP)
+        if remembered.problem is not None:
+            self._audit.event("state-damaged", f"The remembered state could not be used: {remembered.problem}", reason=remembered.problem)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._hangup)
+        pulse = loop.create_task(self._pulse(), name="watchdog")
+        lost = loop.create_task(self._bus.wait_lost(), name="bus")
+        stop = loop.create_task(self._stop.wait(), name="stop")
+        first = loop.create_task(self._first_pass(), name="first pass")
+        try:
+            await asyncio.wait({lost, stop, first}, return_when=asyncio.FIRST_COMPLETED)
+            if first.done():
+                first.result()
+                keep = loop.create_task(self._keep_house(), name="housekeeping")
+                self._tasks.add(keep)
+                await asyncio.wait({lost, stop, keep}, return_when=asyncio.FIRST_COMPLETED)
+                if keep.done():
+                    keep.result()
+            return self._leave(lost)
+        finally:
+            self._service.stopping_now = True
+            for task in (pulse, lost, stop, first, *self._tasks):
+                task.cancel()
+            await asyncio.gather(pulse, lost, stop, first, *self._tasks, return_exceptions=True)
+            await self._close()
+            files.close()
+            scans.close()
+
+    def _leave(self, lost: "asyncio.Task[str]") -> int:
+        if lost.done():
+            self._audit.event("bus-lost", f"The message bus is gone: {lost.result()}; devwardd ends and is to be started again")
+            return 1
+        self._notifier.stopping("stopping")
+        return 0
+
+    async def _close(self) -> None:
+        """End in the order opposite to the start, each step within a bound."""
+        try:
+            async with asyncio.timeout(STOP_DEADLINE):
+                await self._registry.close()
+                await self._reconciler.close()
+                await self._bus.close()
+        except TimeoutError:
+            _log.warning("a pass was still under way after %s s; devwardd ends all the same", STOP_DEADLINE)
+        self._audit.flush(everything=True)
+        self._audit.event("stopped", "devwardd stopped")
+        self._journal.close()
+        self._notifier.close()
+
+    # --- start, pulse, housekeeping ------------------------------------------------------------------------------------
+    async def _first_pass(self) -> None:
+        """Look at every device and file once, then say that devward is ready to answer."""
+        self._registry.start()
+        await asyncio.gather(self._registry.first_checks(), self._reconciler.start())
+        self._service.started = True
+        self._publish()
+        self._notifier.ready(self._service.readiness().status)
+
+    async def _keep_house(self) -> None:
+        while True:
+            due = self._audit.due
+            wait = HOUSEKEEPING if due is None else max(0.1, min(due - self._clock.monotonic(), HOUSEKEEPING))
+            await asyncio.sleep(wait)
+            self._audit.flush()
+            if self._clock.monotonic() - self._registry.last_pass_monotonic >= devices.SLOW_PASS - 1:
+                self._registry.look_at_everything(Trigger.TIMER)
+            self._publish()
+
+    async def _pulse(self) -> None:
+        """Tell the service manager that the loop turns and that the local loops do their passes, and nothing about anything remote."""
+        interval = self._notifier.watchdog_interval
+        if interval is None:
+            return
+        while True:
+            if self._alive():
+                self._notifier.watchdog()
+            await asyncio.sleep(interval)
+
+    def _alive(self) -> bool:
+        """Tell whether no local loop is older than two of its periods; before the first pass only the loop itself counts."""
+        if not self._service.started:
+            return True
+        now = self._clock.monotonic()
+        return (
+            now - self._registry.last_pass_monotonic < 2 * devices.SLOW_PASS
+            and now - self._reconciler.last_pass_monotonic < 2 * cdi.SLOW_PASS
+        )
+
+    # --- what the rooms report -----------------------------------------------------------------------------------------
+    def _device_changed(self, before: DeviceState, after: DeviceState, trigger: Trigger) -> None:
+        self._record_device(before, after, trigger)
+        if (before.identity, before.health) != (after.identity, after.health):
+            self._reconciler.nudge(trigger)
+        self._publish_soon()
+
+    def _record_device(self, before: DeviceState, after: DeviceState, trigger: Trigger) -> None:
+        text = sentence(after.reason, after.detail)
+        if (before.health, before.reason) != (after.health, after.reason):
+            kind = {Health.HEALTHY: "device-usable", Health.MISSING: "device-gone", Health.UNHEALTHY: "device-unusable"}.get(after.health)
+            message = f"{after.node} is usable" if after.health is Health.HEALTHY else f"{after.node}: {text}"
+            if kind is not None:
+                facts = after.facts
+                self._audit.transition(
+                    after.node,
+                    "helper-stuck" if after.reason is Reason.HELPER_STUCK else kind,
+                    message,
+                    device=after.node,
+                    reason=after.reason,
+                    trigger=trigger,
+                    evidence={"number": facts.number if facts else "", "detail": after.detail, "check_usec": after.check_duration_usec},
+                )
+        if after.inconclusive is not Reason.OK and after.inconclusive is not before.inconclusive:
+            self._audit.transition(
+                f"{after.node} check",
+                "check-inconclusive",
+                f"{after.node}: {sentence(after.inconclusive, after.inconclusive_detail)}",
+                device=after.node,
+                reason=after.inconclusive,
+                trigger=trigger,
+            )
+
+    def _repaired(self, file: str, cause: RepairCause) -> None:
+        self._bus.spec_repaired(file, cause)
+        self._publish_soon()
+
+    def _refused(self, kind: DeviceKind, allocation: Allocation) -> None:
+        self._audit.transition(
+            f"allocation of {kind}",
+            "allocation-refused",
+            f"Refused to vouch for {kind}: {allocation.text}",
+            device=f"{names.DEVICE_DIRECTORY}/{kind}",
+            reason=allocation.reason,
+        )
+
+    def _overflow(self) -> None:
+        self._audit.transition("udev", "udev-overflow", "Device events were lost; every device is looked at again", trigger=Trigger.UDEV)
+
+    def _mounts_changed(self) -> None:
+        self._reconciler.nudge(Trigger.MOUNTS)
+
+    def _file_system_answers(self) -> None:
+        self._reconciler.nudge(Trigger.TIMER, scan=True)
+
+    def _candidates(self) -> list[Candidate]:
+        return [Candidate(tracker.state.kind, tracker.state.identity, tracker.state.health) for tracker in self._registry.trackers]
+
+    def _make_prober(self, kind: DeviceKind) -> HypervisorProber:
+        prober = HypervisorProber(kind, instance=self._options.runtime_directory, python=sys.executable, monotonic=self._clock.monotonic)
+        prober.adopt_leftovers()
+        return prober
+
+    # --- publishing ----------------------------------------------------------------------------------------------------
+    def _publish_soon(self) -> None:
+        """Publish once for everything that changes in this turn of the loop."""
+        if not self._publishing:
+            self._publishing = True
+            asyncio.get_running_loop().call_soon(self._publish)
+
+    def _publish(self) -> None:
+        self._publishing = False
+        self._record_findings()
+        self._bus.publish()
+        if not self._service.started or self._service.stopping_now:
+            return
+        readiness = self._service.readiness()
+        self._notifier.status(readiness.status)
+        if readiness.ready is not self._ready:
+            self._ready = readiness.ready
+            kind = "ready" if readiness.ready else "degraded"
+            self._audit.transition("readiness", kind, f"{kind.capitalize()}: {readiness.status}", reason=readiness.reasons)
+
+    def _record_findings(self) -> None:
+        current = {(finding.code, finding.subject, finding.text): finding for finding in self._service.findings()}
+        for key in current.keys() - self._known_findings.keys():
+            self._record_finding(current[key], "finding", "")
+        for key in self._known_findings.keys() - current.keys():
+            self._record_finding(self._known_findings[key], "finding-cleared", "No longer: ")
+        self._known_findings = current
+
+    def _record_finding(self, finding: Finding, kind: str, prefix: str) -> None:
+        if finding.code is Reason.DEVICE_DRIFT and kind == "finding":
+            kind = "device-drift"
+        device = finding.subject if finding.code is Reason.DEVICE_DRIFT else ""
+        self._audit.transition(
+            f"{finding.code} {finding.subject}",
+            kind,
+            f"{prefix}{finding.subject}: {finding.text}",
+            subject=finding.subject,
+            reason=finding.code,
+            device=device,
+        )
+
+    # --- configuration -------------------------------------------------------------------------------------------------
+    def _hangup(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._hangup_reload(), name="reload")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _hangup_reload(self) -> None:
+        self._notifier.reloading()
+        try:
+            await self._service.reload(own_request(_new_id, Trigger.SIGNAL))
+        except ConfigRefused:
+            _log.debug("the refusal is on record")
+        finally:
+            self._notifier.ready(self._service.readiness().status)
+
+    async def _reload(self, trigger: Trigger) -> None:
+        try:
+            loaded = config.load(self._options.config_file, self._options.dropin_directory, required=self._options.config_required)
+        except ConfigError as error:
+            self._service.config_problem = str(error)
+            self._audit.event(
+                "config-refused", f"The configuration is refused, the old one stays: {error}", reason=str(error), trigger=trigger
+            )
+            self._publish_soon()
+            raise ConfigRefused(f"the configuration is refused, the old one stays: {error}") from error
+        self._service.config_problem = ""
+        self._service.loaded = self._keep_startup_settings(loaded)
+        self._logs.set_log_level(loaded.config.log.level)
+        self._registry.configure(loaded.config.hypervisor)
+        await self._reconciler.configure(loaded.config.cdi)
+        self._loaded = loaded
+        self._audit.event(
+            "config-loaded", "The configuration was loaded", trigger=trigger, outcome=Outcome.SUCCESS, priority=Priority.NOTICE
+        )
+        self._publish_soon()
+
+    def _keep_startup_settings(self, loaded: LoadedConfig) -> LoadedConfig:
+        """Tell of a setting that takes effect at a restart only."""
+        if loaded.config.log.journal_socket == self._loaded.config.log.journal_socket:
+            return loaded
+        warning = Finding(Reason.CONFIG_FALLBACK, "log.journal_socket", "log.journal_socket takes effect at a restart of devwardd")
+        return replace(loaded, warnings=(*loaded.warnings, warning))
+
+
+def run(options: Options, clock: Clock, notifier: Notifier) -> int:
+    """Load the configuration and run the daemon; return its exit status. Raises DevwardError where it cannot start."""
+    loaded = config.load(options.config_file, options.dropin_directory, required=options.config_required)
+
+    async def main() -> int:
+        return await Daemon(options, loaded, clock=clock, notifier=notifier).run()
+
+    return asyncio.run(main())
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())

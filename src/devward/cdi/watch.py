@@ -1,0 +1,116 @@
+"""Notices changes in the CDI directories, and in what leads to them, through inotify.
+
+A directory that is missing, or is removed or replaced later, is noticed in its parent; `rearm` sets the watches anew and is called before
+each pass looks, so that nothing that happens after a look goes unnoticed.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from devward import names
+from devward.inotify import Event, Inotify, Mask
+
+_log = logging.getLogger(__name__)
+
+_CONTENT_MASK = (
+    Mask.MODIFY
+    | Mask.ATTRIB
+    | Mask.CLOSE_WRITE
+    | Mask.CREATE
+    | Mask.DELETE
+    | Mask.MOVED_FROM
+    | Mask.MOVED_TO
+    | Mask.DELETE_SELF
+    | Mask.MOVE_SELF
+    | Mask.ONLYDIR
+)
+_PARENT_MASK = Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR
+_SELF_GONE = Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.UNMOUNT | Mask.IGNORED | Mask.OVERFLOW
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What a batch of events was about: the owned files (by path), and whether any other spec or a directory changed."""
+
+    owned: frozenset[str]
+    others: bool
+
+
+class DirectoryWatch:
+    """Watches the owned directory and those that engines read."""
+
+    def __init__(self, owned: frozenset[str], directories: Sequence[str], on_touched: Callable[[Touched], None]) -> None:
+        """Watch for the owned files, given by path, and for every other CDI file in `directories`. Raises OSError (EMFILE)."""
+        self._owned = owned
+        self._directories = tuple(dict.fromkeys((*(os.path.dirname(path) for path in sorted(owned)), *directories)))
+        self._on_touched = on_touched
+        self._inotify = Inotify(self._events)
+        #: Watch descriptor to (directory, names that matter in it; None: every CDI file).
+        self._watches: dict[int, tuple[str, frozenset[str] | None]] = {}
+        self._warned = False
+
+    def rearm(self) -> None:
+        """Set every watch; one that stands already stays."""
+        watches: dict[int, tuple[str, frozenset[str] | None]] = {}
+        interesting: dict[str, set[str]] = {}
+        for directory in self._directories:
+            self._add(watches, directory, _CONTENT_MASK, None)
+            path = directory
+            while path != "/":
+                parent, name = os.path.split(path)
+                interesting.setdefault(parent, set()).add(name)
+                if os.path.isdir(parent):
+                    break  # the nearest directory that exists shows the next step of the way
+                path = parent
+        for parent, children in interesting.items():
+            if parent not in self._directories:
+                self._add(watches, parent, _PARENT_MASK, frozenset(children))
+        for watch in self._watches.keys() - watches.keys():
+            self._inotify.remove_watch(watch)
+        self._watches = watches
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._inotify.close()
+
+    def _add(self, watches: dict[int, tuple[str, frozenset[str] | None]], path: str, mask: Mask, children: frozenset[str] | None) -> None:
+        try:
+            # Two names of one directory share a watch; the owned directory comes first and names it.
+            watches.setdefault(self._inotify.add_watch(path, mask), (path, children))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            if not self._warned:
+                _log.warning("%s cannot be watched, changes there show in the slow pass: %s", path, os.strerror(error.errno or 0))
+            self._warned = True
+
+    def _events(self, events: list[Event]) -> None:
+        owned: set[str] = set()
+        others = False
+        for event in events:
+            if event.mask & Mask.OVERFLOW:
+                owned |= self._owned
+                others = True
+                continue
+            watched = self._watches.get(event.watch)
+            if watched is None:
+                continue  # the last words of a watch that was dropped
+            directory, children = watched
+            path = os.path.join(directory, event.name)
+            if not event.name:
+                changed = bool(event.mask & (_SELF_GONE | Mask.ATTRIB))
+            elif children is not None:
+                changed = event.name in children
+            elif path in self._owned:
+                owned.add(path)
+                continue
+            else:
+                others = others or (event.name.endswith((".json", ".yaml")) and not event.name.startswith(names.TEMPORARY_PREFIX))
+                continue
+            if changed:
+                owned |= self._owned
+                others = True
+        if owned or others:
+            self._on_touched(Touched(frozenset(owned), others))

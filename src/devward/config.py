@@ -1,0 +1,363 @@
+"""The configuration: /etc/devward/devward.toml and conf.d/*.toml, each key typed and bounded.
+
+`KEYS` is the one schema: the loader, `devwardd --print-config` and devward.toml(5) follow it. Later files win key by key, in the order
+of their names. A file that is wrong in any way is refused as a whole, with file, key and reason; nothing of it is applied.
+"""
+
+import os
+import stat
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from devward import names
+from devward.errors import ConfigError
+from devward.model import CdiMode, DeviceKind, Finding, Reason, WithdrawPolicy
+from devward.text import printable
+
+MAXIMUM_FILE_SIZE = 1 << 20
+UINT32_MAXIMUM = (1 << 32) - 1
+#: The reference plugin's fallback for an owner that is not a number of 32 bits: "nobody".
+FALLBACK_OWNER = 65534
+DEFAULT = "default"
+
+
+class _Wrong(ValueError):
+    """A value that is refused; the text is the reason, without file and key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One configuration key: where it stands, what it may be and what it is for."""
+
+    section: str
+    name: str
+    default: object
+    #: Turns a TOML value into the setting, or raises _Wrong.
+    parse: Callable[[object], object]
+    #: What the value may be, for people: type, bounds and unit.
+    domain: str
+    doc: str
+    #: The key keeps the reference plugin's meaning: a wrong value is replaced by this one, with a warning.
+    fallback: object = None
+
+    @property
+    def path(self) -> str:
+        """The key as it is written in messages: `section.name`."""
+        return f"{self.section}.{self.name}"
+
+
+def _integer(minimum: int, maximum: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise _Wrong(f"must be a whole number, is {_shown(value)}")
+        if not minimum <= value <= maximum:
+            raise _Wrong(f"must be from {minimum} to {maximum}, is {value}")
+        return value
+
+    return parse
+
+
+def _choice(choices: type[CdiMode] | type[WithdrawPolicy]) -> Callable[[object], object]:
+    def parse(value: object) -> object:
+        if not isinstance(value, str) or value not in list(choices):
+            raise _Wrong(f"must be one of {', '.join(choices)}, is {_shown(value)}")
+        return choices(value)
+
+    return parse
+
+
+def _word(*words: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise _Wrong(f"must be one of {', '.join(words)}, is {_shown(value)}")
+        return value
+
+    return parse
+
+
+def _path(value: object) -> str:
+    if not isinstance(value, str):
+        raise _Wrong(f"must be a text, is {_shown(value)}")
+    if not value.startswith("/") or "\0" in value or os.path.normpath(value) != value or value == "/" or value.startswith("//"):
+        raise _Wrong(f"must be an absolute path without '.', '..' or a trailing slash, is {_shown(value)}")
+    return value
+
+
+def _paths(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= 16:
+        raise _Wrong(f"must be a list of 1 to 16 paths, is {_shown(value)}")
+    paths = tuple(_path(item) for item in value)
+    if len(set(paths)) != len(paths):
+        raise _Wrong("names a directory twice")
+    return paths
+
+
+def _devices(value: object) -> tuple[DeviceKind, ...] | None:
+    if value == "auto":
+        return None
+    if not isinstance(value, list):
+        raise _Wrong(f'must be "auto" or a list of device nodes, is {_shown(value)}')
+    known = {f"{names.DEVICE_DIRECTORY}/{kind}": kind for kind in DeviceKind}
+    for item in value:
+        if not isinstance(item, str) or item not in known:
+            raise _Wrong(f"knows the device nodes {', '.join(known)}, not {_shown(item)}")
+    if len(set(value)) != len(value):
+        raise _Wrong("names a device twice")
+    return tuple(known[item] for item in value)
+
+
+def _mode(value: object) -> int | None:
+    if value == "any":
+        return None
+    if not isinstance(value, str) or len(value) not in (3, 4) or not all(digit in "01234567" for digit in value):
+        raise _Wrong(f'must be "any" or an octal mode such as "0660", is {_shown(value)}')
+    return int(value, 8)
+
+
+def _owner(value: object) -> int | None:
+    if value == "any":
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= UINT32_MAXIMUM:
+        raise _Wrong(f'must be "any" or a number from 0 to {UINT32_MAXIMUM}, is {_shown(value)}')
+    return value
+
+
+def _shown(value: object) -> str:
+    return printable(repr(value), 80)
+
+
+KEYS: tuple[Key, ...] = (
+    Key(
+        "hypervisor", "devices", "auto", _devices, '"auto" or a list of "/dev/kvm", "/dev/mshv"',
+        "Which device nodes to watch. auto: each from the moment that it is first seen. A node that is named here is watched, and shown"
+        " as missing, from the start. An empty list watches none.",
+    ),
+    Key(
+        "hypervisor", "probe_interval", 300, _integer(10, 86400), "seconds, 10 to 86400",
+        "How often a usable device is checked again though nothing happened to it. CheckAllocation checks at once, whatever this says.",
+    ),
+    Key(
+        "hypervisor", "retry_interval", 30, _integer(1, 3600), "seconds, 1 to 3600",
+        "How often a device that is present but not usable is checked again, at the longest; the first retries come sooner.",
+    ),
+    Key(
+        "hypervisor", "expected_mode", "any", _mode, '"any" or an octal mode such as "0660"',
+        "The permission bits that the device nodes should have. A difference is reported, never changed.",
+    ),
+    Key(
+        "hypervisor", "expected_uid", "any", _owner, '"any" or 0 to 4294967295',
+        "The owner that the device nodes should have. A difference is reported, never changed.",
+    ),
+    Key(
+        "hypervisor", "expected_gid", "any", _owner, '"any" or 0 to 4294967295',
+        "The group that the device nodes should have, as a number: names need not match it. A difference is reported, never changed.",
+    ),
+    Key(
+        "cdi", "mode", "repair", _choice(CdiMode), "repair, observe or off",
+        "repair: keep the owned CDI files true. observe: report differences and write nothing. off: do not look at them."
+        " SetCdiMode overrides this until it is called again, over a restart too.",
+    ),
+    Key("cdi", "directory", names.CDI_DIRECTORY, _path, "an absolute path", "The directory of the owned CDI files."),
+    Key(
+        "cdi", "engine_dirs", list(names.CDI_ENGINE_DIRECTORIES), _paths, "a list of 1 to 16 absolute paths",
+        "The directories that the container engines of this host read, from the lowest priority to the highest.",
+    ),
+    Key(
+        "cdi", "device_uid", FALLBACK_OWNER, _integer(0, UINT32_MAXIMUM), "0 to 4294967295",
+        "The owner of the device node inside a container. A value that is not such a number is replaced by 65534, with a warning.",
+        fallback=FALLBACK_OWNER,
+    ),
+    Key(
+        "cdi", "device_gid", FALLBACK_OWNER, _integer(0, UINT32_MAXIMUM), "0 to 4294967295",
+        "The group of the device node inside a container. A value that is not such a number is replaced by 65534, with a warning.",
+        fallback=FALLBACK_OWNER,
+    ),
+    Key(
+        "cdi", "withdraw", "identity", _choice(WithdrawPolicy), "identity, usability or never",
+        "When a device leaves its CDI file: when its node is gone or is not the device (identity), also when it cannot be used (usability),"
+        " or never.",
+    ),
+    Key(
+        "cdi", "settle_time", 10, _integer(0, 600), "seconds, 0 to 600",
+        "How long a reason to withdraw a device must last before the device leaves its CDI file.",
+    ),
+    Key(
+        "cdi", "contested_after", 5, _integer(1, 1_000_000), "repairs in 10 seconds, 1 to 1000000",
+        "From how many repairs of one file in 10 seconds on it counts as contested and repairs are spaced out.",
+    ),
+    Key(
+        "log", "level", "info", _word("debug", "info", "notice", "warning", "err"), "debug, info, notice, warning or err",
+        "The least important messages that are logged. Audit records are always written.",
+    ),
+    Key("log", "journal_socket", names.JOURNAL_SOCKET, _path, "an absolute path", "The journal's socket. Takes effect at a restart."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class HypervisorConfig:
+    """Section `hypervisor`; intervals in seconds, `devices` None for auto, expectations None for any."""
+
+    devices: tuple[DeviceKind, ...] | None
+    probe_interval: int
+    retry_interval: int
+    expected_mode: int | None
+    expected_uid: int | None
+    expected_gid: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CdiConfig:
+    """Section `cdi`; `settle_time` in seconds, `contested_after` in repairs per 10 seconds."""
+
+    mode: CdiMode
+    directory: str
+    engine_dirs: tuple[str, ...]
+    device_uid: int
+    device_gid: int
+    withdraw: WithdrawPolicy
+    settle_time: int
+    contested_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Section `log`."""
+
+    level: str
+    journal_socket: str
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A complete, valid configuration."""
+
+    hypervisor: HypervisorConfig
+    cdi: CdiConfig
+    log: LogConfig
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """A configuration, where each value came from (a file, or `default`), and what to tell the administrator about it."""
+
+    config: Config
+    sources: Mapping[str, str]
+    warnings: tuple[Finding, ...]
+
+
+def load(
+    main: str = names.CONFIG_FILE, dropin_directory: str | None = names.CONFIG_DROPIN_DIRECTORY, *, required: bool = False
+) -> LoadedConfig:
+    """Read and check the configuration.
+
+    A missing main file means defaults, unless `required`. Raises ConfigError that lists every problem found, each with its file and key.
+    """
+    files = ([main] if required or os.path.lexists(main) else []) + _dropins(dropin_directory)
+    return build([(path, _read(path)) for path in files])
+
+
+def build(documents: list[tuple[str, bytes]]) -> LoadedConfig:
+    """Join documents, as (file name, content), lowest priority first. Raises ConfigError that lists every problem."""
+    schema = {key.path: key for key in KEYS}
+    values: dict[str, object] = {key.path: key.parse(key.default) for key in KEYS}
+    sources = dict.fromkeys(values, DEFAULT)
+    problems: list[str] = []
+    warnings: dict[str, Finding] = {}
+    for file, content in documents:
+        for path, value in _flatten(file, content, problems):
+            key = schema.get(path)
+            if key is None:
+                problems.append(f"{file}: {printable(path)}: unknown key")
+                continue
+            warnings.pop(path, None)
+            try:
+                values[path] = key.parse(value)
+            except _Wrong as wrong:
+                if key.fallback is None:
+                    problems.append(f"{file}: {path}: {wrong}")
+                    continue
+                values[path] = key.fallback
+                warnings[path] = Finding(Reason.CONFIG_FALLBACK, path, f"{file}: {path} {wrong}; {key.fallback} is used instead")
+            sources[path] = file
+    if problems:
+        raise ConfigError("; ".join(problems))
+    config = Config(
+        HypervisorConfig(**_section("hypervisor", values)),
+        CdiConfig(**_section("cdi", values)),
+        LogConfig(**_section("log", values)),
+    )
+    return LoadedConfig(config, MappingProxyType(sources), tuple(warnings.values()))
+
+
+def effective(loaded: LoadedConfig) -> list[tuple[str, object, str]]:
+    """List (key, value as TOML would hold it, source) for every key, in the schema's order."""
+    sections: dict[str, object] = {"hypervisor": loaded.config.hypervisor, "cdi": loaded.config.cdi, "log": loaded.config.log}
+    return [(key.path, _plain(key, getattr(sections[key.section], key.name)), loaded.sources[key.path]) for key in KEYS]
+
+
+def _plain(key: Key, value: object) -> object:
+    if key.name == "devices":
+        return "auto" if value is None else [f"{names.DEVICE_DIRECTORY}/{kind}" for kind in value]  # type: ignore[attr-defined] # a tuple here
+    if key.name == "expected_mode" and isinstance(value, int):
+        return f"{value:04o}"
+    if value is None:
+        return "any"
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _section(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.name: values[key.path] for key in KEYS if key.section == section}
+
+
+def _flatten(file: str, content: bytes, problems: list[str]) -> list[tuple[str, object]]:
+    try:
+        document = tomllib.loads(content.decode())
+    except UnicodeDecodeError:
+        problems.append(f"{file}: not UTF-8 text")
+        return []
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        problems.append(f"{file}: not TOML: {printable(str(error))}")
+        return []
+    pairs: list[tuple[str, object]] = []
+    sections = {key.section for key in KEYS}
+    for section, table in document.items():
+        if section not in sections:
+            problems.append(f"{file}: {printable(section)}: unknown {'section' if isinstance(table, dict) else 'key'}")
+        elif not isinstance(table, dict):
+            problems.append(f"{file}: {section}: must be a section, [{section}]")
+        else:
+            pairs += [(f"{section}.{name}", value) for name, value in table.items()]
+    return pairs
+
+
+def _dropins(directory: str | None) -> list[str]:
+    if directory is None:
+        return []
+    try:
+        entries = sorted(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise ConfigError(f"{directory}: cannot be read: {error.strerror}") from error
+    return [os.path.join(directory, entry) for entry in entries if entry.endswith(".toml") and not entry.startswith(".")]
+
+
+def _read(path: str) -> bytes:
+    """Read a configuration file that only root, or who runs the daemon, can have written."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        with open(descriptor, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ConfigError(f"{path}: is not a regular file")
+            if status.st_uid not in (0, os.geteuid()) or status.st_mode & stat.S_IWOTH:
+                raise ConfigError(f"{path}: may be changed by users other than root; its owner must be root and its mode 0644")
+            content = file.read(MAXIMUM_FILE_SIZE + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(content) > MAXIMUM_FILE_SIZE:
+        raise ConfigError(f"{path}: is larger than {MAXIMUM_FILE_SIZE} bytes")
+    return content

@@ -1,0 +1,74 @@
+"""Whether devward can vouch for something on this host, and how to say so in one line. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from devward.model import REASON_TEXT, ConfigState, DeviceView, Health, Reason, SpecState, SpecView
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """The answer: `reasons` are `subject: code`, empty when ready; `status` is a line for people."""
+
+    ready: bool
+    reasons: tuple[str, ...]
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStanding:
+    """A device, and whether engines find it by our definition (`effective`, with the reason where not)."""
+
+    view: DeviceView
+    effective: bool
+    reason: Reason
+
+
+#: States in which a file says what it should, though engines may not use all of it.
+IN_ORDER = frozenset({SpecState.TRUE, SpecState.CONFLICT, SpecState.SHADOWED})
+
+
+def judge(*, started: bool, devices: Sequence[DeviceStanding], spec: SpecView, config_state: ConfigState) -> Readiness:
+    """Judge: ready when a device is healthy with its spec true, or there is nothing to watch, and the configuration is good."""
+    if not started:
+        return Readiness(ready=False, reasons=(f"devwardd: {Reason.STARTING}",), status="starting")
+    reasons: list[str] = []
+    usable = [device for device in devices if _usable(device, spec)]
+    if devices and not usable:
+        reasons += [f"{device.view.node}: {device.view.reason}" for device in devices if device.view.health is not Health.HEALTHY]
+        healthy = [device for device in devices if device.view.health is Health.HEALTHY]
+        if healthy and spec.state not in IN_ORDER:
+            reasons.append(f"{spec.file}: {spec.reason or spec.state}")
+        elif healthy:
+            reasons += [f"{device.view.node}: {device.reason}" for device in healthy]
+    if config_state is not ConfigState.GOOD:
+        reasons.append(f"configuration: {Reason.CONFIG_REFUSED}")
+    return Readiness(not reasons, tuple(reasons), _status(devices, usable, spec, config_state))
+
+
+def _usable(device: DeviceStanding, spec: SpecView) -> bool:
+    return device.view.health is Health.HEALTHY and spec.state in IN_ORDER and device.effective
+
+
+def _status(devices: Sequence[DeviceStanding], usable: Sequence[DeviceStanding], spec: SpecView, config_state: ConfigState) -> str:
+    parts = []
+    if not devices:
+        parts.append("nothing to watch on this host")
+    for device in devices:
+        name = device.view.node
+        if device in usable:
+            parts.append(f"{name} usable, its CDI file true")
+        elif device.view.health is not Health.HEALTHY:
+            parts.append(f"{name} {device.view.health}: {_first_sentence(device.view.reason)}")
+        elif spec.state not in IN_ORDER:
+            parts.append(f"{name} usable, but {spec.file} is {spec.state}: {_first_sentence(spec.reason)}")
+        else:
+            parts.append(f"{name} usable, but not for containers: {_first_sentence(device.reason)}")
+    if config_state is not ConfigState.GOOD:
+        parts.append("the configuration on disk is refused")
+    return "; ".join(parts)
+
+
+def _first_sentence(reason: Reason) -> str:
+    text = REASON_TEXT[reason]
+    return text.rstrip(".") if text else str(reason)

@@ -1,0 +1,276 @@
+"""What the bus can ask of devward: the views, and the manual actions. Each action goes through the same loops as everything else."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from devward import config as configuration
+from devward import names, remembered
+from devward.allocation import AllocationCheck, parse_device
+from devward.audit import Audit, Record
+from devward.cdi.reconciler import CdiReconciler, PassRequest
+from devward.clock import Clock
+from devward.config import LoadedConfig
+from devward.devices.registry import DeviceRegistry
+from devward.errors import NoSuchSpec
+from devward.model import (
+    ActionRequest,
+    ActionResult,
+    Allocation,
+    CdiMode,
+    ConfigState,
+    DeviceView,
+    Finding,
+    ManagerView,
+    Outcome,
+    Reason,
+    SpecState,
+    SpecView,
+    Trigger,
+)
+from devward.readiness import DeviceStanding, Readiness, judge
+from devward.remembered import Remembered
+from devward.state import Pause, State
+
+
+@dataclass(frozen=True, slots=True)
+class Identification:
+    """Who this daemon is."""
+
+    version: str
+    node_name: str
+
+
+class Service:
+    """Implements the bus's Backend."""
+
+    def __init__(
+        self,
+        *,
+        identification: Identification,
+        registry: DeviceRegistry,
+        reconciler: CdiReconciler,
+        remembered_state: Remembered,
+        audit: Audit,
+        clock: Clock,
+        allocation: AllocationCheck,
+        reload_configuration: Callable[[], Awaitable[None]],
+        dropped: Callable[[], int],
+        loaded: LoadedConfig,
+    ) -> None:
+        """Hold what the answers are made of; `reload_configuration` raises ConfigRefused."""
+        self._identification = identification
+        self._registry = registry
+        self._reconciler = reconciler
+        self._remembered = remembered_state
+        self._audit = audit
+        self._clock = clock
+        self._allocation = allocation
+        self._reload_configuration = reload_configuration
+        self._dropped = dropped
+        self.loaded = loaded
+        self.config_problem = ""
+        self.started = False
+        self.stopping_now = False
+        self._found: tuple[Finding, ...] = ()
+
+    # --- views -------------------------------------------------------------------------------------------------------
+    def ready_for_actions(self) -> bool:
+        """Whether the first pass is done."""
+        return self.started
+
+    def stopping(self) -> bool:
+        """Whether no new action is taken."""
+        return self.stopping_now
+
+    def readiness(self) -> Readiness:
+        """Judge whether devward can vouch for something here."""
+        standings = []
+        for tracker in self._registry.trackers:
+            effective, reason, _ = self._reconciler.effective(tracker.state.kind)
+            standings.append(DeviceStanding(tracker.view(), effective, reason))
+        return judge(started=self.started, devices=standings, spec=self._reconciler.view, config_state=self._config_state())
+
+    def manager(self) -> ManagerView:
+        """Return what is published of the daemon."""
+        readiness = self.readiness()
+        return ManagerView(
+            version=self._identification.version,
+            node_name=self._identification.node_name,
+            ready=readiness.ready,
+            not_ready_reasons=readiness.reasons,
+            checking=self._registry.busy or self._reconciler.busy or not self.started,
+            cdi_mode=self._reconciler.mode,
+            cdi_paused_until_usec=self._reconciler.paused_until_usec,
+            audit_dropped=self._dropped(),
+            config_state=self._config_state(),
+        )
+
+    def devices(self) -> Sequence[DeviceView]:
+        """Return every device."""
+        return [tracker.view() for tracker in self._registry.trackers]
+
+    def specs(self) -> Sequence[SpecView]:
+        """Return every owned CDI file."""
+        return [self._reconciler.view]
+
+    def findings(self) -> Sequence[Finding]:
+        """Return what an administrator should know, with the time when each was first seen."""
+        since = {(finding.code, finding.subject, finding.text): finding.since_usec for finding in self._found}
+        now = self._clock.realtime_usec()
+        self._found = tuple(
+            replace(finding, since_usec=since.get((finding.code, finding.subject, finding.text), now))
+            for finding in self._current_findings()
+        )
+        return self._found
+
+    def describe(self, *, full: bool) -> str:
+        """Return everything as JSON; without `full`, nothing that only an administrator may read."""
+        pause = self._remembered.state.cdi_pause
+        paused = self._reconciler.paused_until_usec
+        document: dict[str, object] = {
+            "manager": asdict(self.manager()),
+            "devices": [self._describe_device(view) for view in self.devices()],
+            "specs": [asdict(view) for view in self.specs()],
+            "findings": [asdict(finding) for finding in self.findings()],
+            "event_source": self._registry.event_source,
+        }
+        if full:
+            document["config"] = [
+                {"key": key, "value": value, "source": source} for key, value, source in configuration.effective(self.loaded)
+            ]
+            document["config_problem"] = self.config_problem
+            document["cdi_pause"] = asdict(pause) if pause is not None and paused else None
+        return json.dumps(document, ensure_ascii=True)
+
+    # --- actions -----------------------------------------------------------------------------------------------------
+    async def check_allocation(self, request: ActionRequest, device: str) -> Allocation:
+        """Check one device for a caller that is about to give it to a container."""
+        return await self._allocation.check(parse_device(device))
+
+    async def rescan(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        """Look at and probe every device, scan the engines' directories, and see to the files."""
+        with self._audit.begin("action", "Rescan was asked for", member="Rescan", request=request) as record:
+            checks = await self._registry.check_all(request.trigger)
+            results = [
+                ActionResult(
+                    result.state.node,
+                    Outcome.SUCCESS if result.verdict is None or result.verdict.completed else Outcome.FAILURE,
+                    result.state.reason if result.verdict is None or result.verdict.completed else result.verdict.reason,
+                )
+                for result in checks.values()
+            ]
+            results.append(await self._reconciler.run(PassRequest(request.trigger, scan=True, request=request)))
+            record.succeed("Rescan done", evidence=_evidence(results))
+            return tuple(results)
+
+    async def repair_specs(self, request: ActionRequest, *, dry_run: bool) -> tuple[ActionResult, ...]:
+        """Repair every owned file that differs, also a contested one; with `dry_run` only say what would be done."""
+        with self._audit.begin("action", "RepairSpecs was asked for", member="RepairSpecs", request=request) as record:
+            results = (
+                await self._reconciler.run(PassRequest(request.trigger, demanded=True, scan=True, dry_run=dry_run, request=request)),
+            )
+            if dry_run:
+                record.dry_run("RepairSpecs was a dry run", evidence=_evidence(results))
+            else:
+                _conclude(record, "RepairSpecs", results)
+            return results
+
+    async def adopt_spec(self, request: ActionRequest, file: str, *, dry_run: bool) -> tuple[ActionResult, ...]:
+        """Take over a file of another kind that stands at an owned path, keeping a copy of it. Raises NoSuchSpec."""
+        view = self._reconciler.view
+        if file not in (view.file, names.HYPERVISOR_CDI_FILE):
+            raise NoSuchSpec(f"devward owns no CDI file of that name; it owns {view.file}")
+        with self._audit.begin(
+            "action", f"AdoptSpec was asked for: {view.file}", member="AdoptSpec", cdi_file=view.file, request=request
+        ) as record:
+            if view.state is not SpecState.FOREIGN:
+                record.noop("AdoptSpec: the file is devward's own already, or there is none")
+                return (ActionResult(view.file, Outcome.NOOP, Reason.OK),)
+            results = (
+                await self._reconciler.run(
+                    PassRequest(request.trigger, demanded=True, scan=True, adopt=True, dry_run=dry_run, request=request)
+                ),
+            )
+            if dry_run:
+                record.dry_run("AdoptSpec was a dry run", evidence=_evidence(results))
+            else:
+                _conclude(record, "AdoptSpec", results)
+            return results
+
+    async def set_cdi_mode(self, request: ActionRequest, mode: CdiMode) -> tuple[ActionResult, ...]:
+        """Set the mode over the configuration's, until it is set again."""
+        return await self._change(request, "SetCdiMode", f"to {mode}", lambda state: replace(state, cdi_mode=mode))
+
+    async def pause_cdi(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
+        """Stop repairs for some seconds, so that an administrator can take a file away."""
+        until = self._clock.realtime_usec() + seconds * 1_000_000
+        pause = Pause(until, reason, request.caller.uid if request.caller is not None else 0)
+        return await self._change(request, "PauseCdi", f"for {seconds} s: {reason}", lambda state: replace(state, cdi_pause=pause))
+
+    async def resume_cdi(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        """End a pause."""
+        return await self._change(request, "ResumeCdi", "", remembered.without_pause)
+
+    async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        """Apply the configuration on disk. Raises ConfigRefused, and then the old one stays in force."""
+        with self._audit.begin("action", "Reload was asked for", member="Reload", request=request) as record:
+            await self._reload_configuration()
+            record.succeed("The configuration on disk is in force")
+        return (ActionResult("configuration", Outcome.SUCCESS, Reason.OK),)
+
+    async def _change(self, request: ActionRequest, member: str, what: str, change: Callable[[State], State]) -> tuple[ActionResult, ...]:
+        """Change what is remembered, and let a pass act on it."""
+        with self._audit.begin("action", f"{member} was asked for {what}".rstrip(), member=member, request=request) as record:
+            unchanged = change(self._remembered.state) == self._remembered.state
+            saved = await self._remembered.update(change)
+            await self._reconciler.run(PassRequest(request.trigger, scan=True))
+            if not saved:
+                record.fail("not-saved", f"{member} is in force, but could not be saved and is lost at a restart")
+                return (ActionResult("cdi", Outcome.FAILURE, "not-saved"),)
+            if unchanged:
+                record.noop(f"{member}: nothing to change")
+                return (ActionResult("cdi", Outcome.NOOP, Reason.OK),)
+            record.succeed(f"{member} is in force {what}".rstrip())
+            return (ActionResult("cdi", Outcome.SUCCESS, Reason.OK),)
+
+    # --- parts -------------------------------------------------------------------------------------------------------
+    def _config_state(self) -> ConfigState:
+        return ConfigState.REFUSED if self.config_problem else ConfigState.GOOD
+
+    def _current_findings(self) -> list[Finding]:
+        found = list(self.loaded.warnings)
+        if self.config_problem:
+            found.append(Finding(Reason.CONFIG_REFUSED, "configuration", self.config_problem))
+        expected = self.loaded.config.hypervisor
+        for tracker in self._registry.trackers:
+            found += tracker.drift(expected)
+        return found + list(self._reconciler.findings())
+
+    def _describe_device(self, view: DeviceView) -> Mapping[str, object]:
+        facts = next(tracker.state.facts for tracker in self._registry.trackers if tracker.state.kind is view.kind)
+        described = asdict(view)
+        if facts is not None:
+            described |= {"mode": f"{facts.mode:04o}", "uid": facts.uid, "gid": facts.gid, "acl": list(facts.acl)}
+        return described
+
+
+def own_request(new_id: Callable[[], str], trigger: Trigger) -> ActionRequest:
+    """Make the request of an action that nobody asked for over the bus, such as SIGHUP."""
+    return ActionRequest(new_id(), None, trigger)
+
+
+def _conclude(record: Record, member: str, results: Sequence[ActionResult]) -> None:
+    failed = [result for result in results if result.outcome is Outcome.FAILURE]
+    if failed:
+        record.fail(
+            failed[0].reason, f"{member} did not succeed for {', '.join(result.target for result in failed)}", evidence=_evidence(results)
+        )
+    elif all(result.outcome is Outcome.NOOP for result in results):
+        record.noop(f"{member}: nothing to do", evidence=_evidence(results))
+    else:
+        record.succeed(f"{member} done", evidence=_evidence(results))
+
+
+def _evidence(results: Sequence[ActionResult]) -> dict[str, object]:
+    return {"results": [[result.target, str(result.outcome), str(result.reason)] for result in results]}

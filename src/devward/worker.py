@@ -1,0 +1,89 @@
+"""A thread of its own for calls that may hang in the file system: at most one at a time, each waited for within a deadline.
+
+A call that hangs is not cut off, which cannot be done, but nothing else waits for it: later calls are refused at once until it ends.
+The thread is a daemon thread, so that a hung file system cannot keep the process from exiting.
+"""
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+class WorkerHung(Exception):
+    """The call did not end within its deadline, or an earlier one still has not ended."""
+
+
+class Worker:
+    """Runs blocking calls in one thread. `on_recovered` is called on the loop when a call ends that had been given up on."""
+
+    def __init__(self, name: str, on_recovered: Callable[[], None] | None = None) -> None:
+        """Start the thread with the first call."""
+        self._name = name
+        self._on_recovered = on_recovered
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = asyncio.Lock()
+        self._hung = False
+
+    @property
+    def hung(self) -> bool:
+        """Whether a call that was given up on still runs."""
+        return self._hung
+
+    async def run(self, call: Callable[[], _T], deadline: float) -> _T:
+        """Run `call` and return its result, within `deadline` seconds. Raises WorkerHung, or what the call raises."""
+        async with self._lock:
+            if self._hung:
+                raise WorkerHung(f"the {self._name} thread still waits for the file system")
+            loop = asyncio.get_running_loop()
+            answer: asyncio.Future[_T] = loop.create_future()
+
+            def done(result: _T | None, error: BaseException | None) -> None:
+                if self._hung:
+                    self._hung = False
+                    if self._on_recovered is not None:
+                        self._on_recovered()
+                elif not answer.done():
+                    if error is not None:
+                        answer.set_exception(error)
+                    else:
+                        answer.set_result(result)  # type: ignore[arg-type] # None only where _T includes it
+
+            def work() -> None:
+                try:
+                    result, error = call(), None
+                except BaseException as raised:  # noqa: BLE001 # it travels to the caller
+                    result, error = None, raised
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                    loop.call_soon_threadsafe(done, result, error)
+
+            self._start()
+            self._calls.put(work)
+            try:
+                async with asyncio.timeout(deadline):
+                    return await asyncio.shield(answer)
+            except TimeoutError:
+                self._hung = True
+                raise WorkerHung(f"the file system did not answer within {deadline:g} s") from None
+            except asyncio.CancelledError:
+                self._hung = not answer.done()
+                raise
+
+    def close(self) -> None:
+        """Let the thread end once it is idle."""
+        if self._thread is not None:
+            self._calls.put(None)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+            self._thread.start()
+
+    def _serve(self) -> None:
+        while (work := self._calls.get()) is not None:
+            work()

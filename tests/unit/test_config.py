@@ -1,0 +1,185 @@
+"""The configuration: every key typed and bounded, every refusal with file, key and reason."""
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from devward import config
+from devward.errors import ConfigError
+from devward.model import CdiMode, DeviceKind, Reason
+
+
+def built(text: str) -> config.LoadedConfig:
+    return config.build([("test.toml", text.encode())])
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        built(text)
+    return str(caught.value)
+
+
+def test_defaults_need_no_file(tmp_path: Path) -> None:
+    loaded = config.load(str(tmp_path / "absent.toml"), str(tmp_path / "absent.d"))
+    assert loaded.config.cdi.mode is CdiMode.REPAIR
+    assert loaded.config.cdi.directory == "/etc/cdi"
+    assert loaded.config.cdi.engine_dirs == ("/etc/cdi", "/var/run/cdi")
+    assert loaded.config.hypervisor.devices is None
+    assert set(loaded.sources.values()) == {"default"}
+    assert loaded.warnings == ()
+
+
+def test_a_named_file_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.toml: cannot be read"):
+        config.load(str(tmp_path / "absent.toml"), None, required=True)
+
+
+def test_dropins_win_in_the_order_of_their_names(tmp_path: Path) -> None:
+    main, dropins = tmp_path / "devward.toml", tmp_path / "conf.d"
+    dropins.mkdir()
+    main.write_text('[cdi]\nmode = "off"\nsettle_time = 3\n')
+    (dropins / "20-b.toml").write_text('[cdi]\nmode = "observe"\n')
+    (dropins / "10-a.toml").write_text('[cdi]\nmode = "repair"\ncontested_after = 9\n')
+    (dropins / "README").write_text("not TOML at all [")
+    (dropins / ".hidden.toml").write_text("not TOML at all [")
+    loaded = config.load(str(main), str(dropins))
+    assert (loaded.config.cdi.mode, loaded.config.cdi.settle_time, loaded.config.cdi.contested_after) == (CdiMode.OBSERVE, 3, 9)
+    assert loaded.sources["cdi.mode"] == str(dropins / "20-b.toml")
+    assert loaded.sources["cdi.settle_time"] == str(main)
+    assert loaded.sources["cdi.withdraw"] == "default"
+
+
+#: For each key: values that are good, and values that are refused, as TOML.
+SAMPLES: dict[str, tuple[list[str], list[str]]] = {
+    "hypervisor.devices": (
+        ['"auto"', "[]", '["/dev/kvm"]', '["/dev/mshv", "/dev/kvm"]'],
+        ['"kvm"', "true", '["/dev/null"]', '["/dev/kvm", "/dev/kvm"]', "[1]", "{}"],
+    ),
+    "hypervisor.probe_interval": (["10", "86400"], ["9", "86401", "10.5", '"10"', "true", "-1"]),
+    "hypervisor.retry_interval": (["1", "3600"], ["0", "3601", "1.0", "false"]),
+    "hypervisor.expected_mode": (['"any"', '"0660"', '"666"'], ["660", '"0o660"', '"rw"', '"668"', '""']),
+    "hypervisor.expected_uid": (['"any"', "0", "4294967295"], ["-1", "4294967296", '"root"', "true", "1.0"]),
+    "hypervisor.expected_gid": (['"any"', "103"], ["-1", '"kvm"']),
+    "cdi.mode": (['"repair"', '"observe"', '"off"'], ['"Repair"', "true", '""', "1"]),
+    "cdi.directory": (['"/etc/cdi"', '"/run/cdi"'], ['"cdi"', '"/etc/../cdi"', '"/etc/cdi/"', '"/"', '""', "1", '"//etc"']),
+    "cdi.engine_dirs": (['["/etc/cdi"]'], ["[]", '"/etc/cdi"', '["/etc/cdi", "/etc/cdi"]', '["etc"]', "[1]"]),
+    "cdi.device_uid": (["0", "65534", "4294967295"], []),
+    "cdi.device_gid": (["0", "65534", "4294967295"], []),
+    "cdi.withdraw": (['"identity"', '"usability"', '"never"'], ['"always"', "false"]),
+    "cdi.settle_time": (["0", "600"], ["-1", "601", "1.5"]),
+    "cdi.contested_after": (["1", "1000000"], ["0", "1000001"]),
+    "log.level": (['"debug"', '"err"'], ['"loud"', "3"]),
+    "log.journal_socket": (['"/run/systemd/journal/socket"'], ['"socket"', "[]"]),
+}
+
+
+def test_every_key_has_samples() -> None:
+    assert set(SAMPLES) == {key.path for key in config.KEYS}
+
+
+@pytest.mark.parametrize("key", sorted(SAMPLES))
+def test_each_key_takes_what_it_should_and_refuses_the_rest(key: str) -> None:
+    section, name = key.split(".")
+    good, bad = SAMPLES[key]
+    for value in good:
+        loaded = built(f"[{section}]\n{name} = {value}\n")
+        assert loaded.sources[key] == "test.toml"
+        assert loaded.warnings == ()
+    for value in bad:
+        assert refusal(f"[{section}]\n{name} = {value}\n").startswith(f"test.toml: {key}: "), value
+
+
+@pytest.mark.parametrize("value", ["-1", "4294967296", '"nobody"', '"0"', "true", "1.0", "[]", "99999999999999999999"])
+@pytest.mark.parametrize("name", ["device_uid", "device_gid"])
+def test_r5_owner_that_is_no_32_bit_number_falls_back_with_a_warning(name: str, value: str) -> None:
+    loaded = built(f"[cdi]\n{name} = {value}\n")
+    assert getattr(loaded.config.cdi, name) == 65534
+    (warning,) = loaded.warnings
+    assert warning.code is Reason.CONFIG_FALLBACK
+    assert warning.subject == f"cdi.{name}"
+    assert "test.toml" in warning.text
+    assert "65534" in warning.text
+
+
+def test_r5_a_later_good_value_ends_the_warning() -> None:
+    loaded = config.build([("a.toml", b"[cdi]\ndevice_uid = -1\n"), ("b.toml", b"[cdi]\ndevice_uid = 7\n")])
+    assert loaded.config.cdi.device_uid == 7
+    assert loaded.warnings == ()
+
+
+def test_all_problems_of_all_files_are_told_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.build([("a.toml", b'[cdi]\nmode = 1\nmood = "x"\n[cda]\n'), ("b.toml", b"cdi = 3\nx = 1\n"), ("c.toml", b"[cdi\n")])
+    problems = sorted(str(caught.value).split("; "))
+    assert len(problems) == 6
+    assert problems[0] == "a.toml: cda: unknown section"
+    assert problems[1].startswith("a.toml: cdi.mode: must be one of repair, observe, off")
+    assert problems[2] == "a.toml: cdi.mood: unknown key"
+    assert problems[3] == "b.toml: cdi: must be a section, [cdi]"
+    assert problems[4] == "b.toml: x: unknown key"
+    assert problems[5].startswith("c.toml: not TOML: ")
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"a = \x00", b"[" * 5000, b"x = " + b"[" * 100000])
+def test_hostile_content_is_refused(content: bytes) -> None:
+    with pytest.raises(ConfigError, match=r"^x\.toml: not "):
+        config.build([("x.toml", content)])
+
+
+def test_text_from_a_file_is_escaped_in_messages() -> None:
+    assert "\n" not in refusal('[cdi]\nmode = "a\\nb\\u001b[31m"\n')
+    assert "\x1b" not in refusal('[cdi]\n"a\\u001b" = 1\n')
+
+
+def test_a_file_that_others_may_change_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "devward.toml"
+    file.write_text("")
+    file.chmod(0o646)
+    with pytest.raises(ConfigError, match="may be changed by users other than root"):
+        config.load(str(file), None)
+    file.chmod(0o644)
+    config.load(str(file), None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: to give a file away")
+def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "devward.toml"
+    file.write_text("")
+    os.chown(file, 1000, 1000)
+    with pytest.raises(ConfigError, match="may be changed by users other than root"):
+        config.load(str(file), None)
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo.toml"
+    os.mkfifo(fifo)
+    assert stat.S_ISFIFO(fifo.stat().st_mode)
+    with pytest.raises(ConfigError, match="is not a regular file"):
+        config.load(str(fifo), None)
+    with pytest.raises(ConfigError, match="not a regular file|cannot be read"):
+        config.load(str(tmp_path), None)
+
+
+def test_a_huge_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "devward.toml"
+    file.write_bytes(b"#" * (config.MAXIMUM_FILE_SIZE + 1))
+    with pytest.raises(ConfigError, match="is larger than"):
+        config.load(str(file), None)
+
+
+def test_effective_values_can_be_read_back() -> None:
+    text = '[hypervisor]\ndevices = ["/dev/kvm"]\nexpected_mode = "0660"\nexpected_uid = 0\n[cdi]\nmode = "off"\n'
+    loaded = built(text)
+    values = {key: (value, source) for key, value, source in config.effective(loaded)}
+    assert set(values) == {key.path for key in config.KEYS}
+    assert values["hypervisor.devices"] == (["/dev/kvm"], "test.toml")
+    assert values["hypervisor.expected_mode"] == ("0660", "test.toml")
+    assert values["hypervisor.expected_gid"] == ("any", "default")
+    assert values["cdi.mode"] == ("off", "test.toml")
+    assert loaded.config.hypervisor.devices == (DeviceKind.KVM,)
+    # JSON's texts, numbers and lists are TOML's too.
+    lines = [f"{key} = {json.dumps(value)}" for key, (value, _) in values.items()]
+    assert built("\n".join(lines)).config == loaded.config
