@@ -349,13 +349,16 @@ def _read(path: str) -> bytes:
     """Read a configuration file that only root, or who runs the daemon, can have written."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-        with open(descriptor, "rb") as file:
-            status = os.fstat(file.fileno())
+        try:
+            status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise ConfigError(f"{path}: is not a regular file")
             if status.st_uid not in (0, os.geteuid()) or status.st_mode & stat.S_IWOTH:
                 raise ConfigError(f"{path}: may be changed by users other than root; its owner must be root and its mode 0644")
-            content = file.read(MAXIMUM_FILE_SIZE + 1)
+            with open(descriptor, "rb", closefd=False) as file:
+                content = file.read(MAXIMUM_FILE_SIZE + 1)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     if len(content) > MAXIMUM_FILE_SIZE:

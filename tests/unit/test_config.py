@@ -159,7 +159,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
     assert stat.S_ISFIFO(fifo.stat().st_mode)
     with pytest.raises(ConfigError, match="is not a regular file"):
         config.load(str(fifo), None)
-    with pytest.raises(ConfigError, match="not a regular file|cannot be read"):
+    with pytest.raises(ConfigError, match="is not a regular file"):
         config.load(str(tmp_path), None)
 
 
