@@ -26,6 +26,12 @@ class AlreadyRunning(DevwardError):
     code = "already-running"
 
 
+class StateError(DevwardError):
+    """The state or runtime directory cannot be used, or something cannot be kept there."""
+
+    code = "state-unusable"
+
+
 class BusError(DevwardError):
     """The message bus cannot be used: not reachable, the name is taken, or the connection is lost."""
 
@@ -74,6 +80,12 @@ class Busy(DevwardError):
     code = "busy"
 
 
+class LimitsExceeded(DevwardError):
+    """The caller has too many calls outstanding; the same call may be made later."""
+
+    code = "limits-exceeded"
+
+
 class ConfigRefused(DevwardError):
     """Reload found a configuration that is refused; the old one stays in force."""
 
@@ -91,6 +103,7 @@ DBUS_ERROR_NAMES: dict[type[DevwardError], str] = {
     InvalidArguments: "org.freedesktop.DBus.Error.InvalidArgs",
     AccessDenied: "org.freedesktop.DBus.Error.AccessDenied",
     InteractionRequired: "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired",
+    LimitsExceeded: "org.freedesktop.DBus.Error.LimitsExceeded",
     NoSuchDevice: names.ERROR_PREFIX + "NoSuchDevice",
     NoSuchSpec: names.ERROR_PREFIX + "NoSuchSpec",
     NotReady: names.ERROR_PREFIX + "NotReady",

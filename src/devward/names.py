@@ -52,6 +52,14 @@ FIELD_SHA256_BEFORE: Final = "DEVWARD_SHA256_BEFORE"
 FIELD_SHA256_AFTER: Final = "DEVWARD_SHA256_AFTER"
 FIELD_DURATION_USEC: Final = "DEVWARD_DURATION_USEC"
 FIELD_VERSION: Final = "DEVWARD_VERSION"
+#: What a record is about where that is neither a device nor an owned file: a foreign file, a directory, a key.
+FIELD_SUBJECT: Final = "DEVWARD_SUBJECT"
+#: The method of the bus that was called.
+FIELD_MEMBER: Final = "DEVWARD_MEMBER"
+#: How many events a summary stands for.
+FIELD_COUNT: Final = "DEVWARD_COUNT"
+#: How long ago a record's event was when the record was written, where damping held it back.
+FIELD_DELAY_USEC: Final = "DEVWARD_DELAY_USEC"
 
 #: MESSAGE_ID by event kind (the value of DEVWARD_EVENT); systemd/devward.catalog has an entry for each.
 MESSAGE_IDS: Final[dict[str, str]] = {
