@@ -1,0 +1,307 @@
+"""What devward remembers across restarts, in its state directory: what it wrote, what an admin set over the bus, what it replaced.
+
+`state.json` carries a version. A minor version only adds keys at the top level, and an older daemon keeps those that it does not
+know when it writes; a major version changes the meaning, and an older daemon sets such a file aside. Nothing here is ever destroyed
+unread: a file that cannot be used is moved aside and reported, and the daemon starts with an empty state.
+Everything is synchronous, fsyncs included: call it from a worker thread where the loop must not wait.
+"""
+
+import contextlib
+import dataclasses
+import datetime as dt
+import fcntl
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType, TracebackType
+from typing import Final, Self
+
+from devward import names
+from devward.directory import own_directory, read_regular, replace_file
+from devward.errors import AlreadyRunning, StateError
+from devward.model import CdiMode
+
+MAJOR: Final = 1
+MINOR: Final = 0
+#: Digests that are remembered of each owned path.
+DIGESTS: Final = 8
+DAMAGED_KEPT: Final = 3
+BACKUPS_PER_NAME: Final = 20
+BACKUP_BYTES: Final = 8 << 20
+
+_STATE_LIMIT: Final = 1 << 20
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_BACKUP_NAME: Final = re.compile(r"(?P<name>.+)\.(?P<stamp>\d{8}T\d{6}\.\d{6}Z)\.(?P<digest>[0-9a-f]{8})")
+#: Longest name to keep a backup of: with stamp and digest it must stay a file name.
+_BACKUP_NAME_LIMIT: Final = 200
+_KNOWN_KEYS: Final = frozenset({"major", "minor", "digests", "cdi_mode", "cdi_pause"})
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause of the repairs that somebody asked for over the bus."""
+
+    until_usec: int
+    reason: str
+    caller_uid: int
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is remembered."""
+
+    #: SHA-256, in hexadecimal, of the contents that we wrote at each owned path, newest last.
+    digests: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    #: The mode that was set over the bus; None: the configuration's.
+    cdi_mode: CdiMode | None = None
+    cdi_pause: Pause | None = None
+
+    def with_digest(self, path: str, digest: str) -> "State":
+        """Return the state once content with this digest was written at `path`."""
+        older = [one for one in self.digests.get(path, ()) if one != digest]
+        return dataclasses.replace(self, digests=MappingProxyType({**self.digests, path: (*older, digest)[-DIGESTS:]}))
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What `load` found; `problem` is a sentence for the audit, None when all is well."""
+
+    state: State
+    problem: str | None = None
+
+
+class StateStore:
+    """The state directory. One process at a time uses it: take the Lock first."""
+
+    def __init__(self, directory: str, *, realtime_usec: Callable[[], int]) -> None:
+        """Use `directory`; nothing is touched yet. `realtime_usec` gives microseconds since 1970, for the names of copies."""
+        self._directory = directory
+        self._realtime_usec = realtime_usec
+        #: Top-level keys of a newer minor version, and that version.
+        self._foreign: dict[str, object] = {}
+        self._minor = MINOR
+        #: Where the file on disk must go before it may be replaced, if `load` could not move it there.
+        self._set_aside_as: str | None = None
+
+    def load(self) -> Loaded:
+        """Read the state. A file that cannot be used is kept as a copy and reported. StateError: the directory is not ours."""
+        with own_directory(self._directory) as directory:
+            try:
+                data = read_regular(directory, names.STATE_FILE, _STATE_LIMIT)
+            except (OSError, ValueError) as error:
+                return Loaded(State(), self._put_aside(directory, "damaged", str(error)))
+            if data is None:
+                return Loaded(State())
+            document = _document(data)
+            major = document.get("major")
+            if not _is_count(major):
+                return Loaded(State(), self._put_aside(directory, "damaged", "not a JSON object with a version"))
+            if major != MAJOR:
+                why = f"written by a devward with state version {major}, this one has {MAJOR}"
+                return Loaded(State(), self._put_aside(directory, f"newer-{major}", why))
+            state, problems = _parse(document)
+            self._foreign = {key: value for key, value in document.items() if key not in _KNOWN_KEYS}
+            self._minor = max(MINOR, _count(document.get("minor")))
+            return Loaded(state, self._put_aside(directory, "damaged", "; ".join(problems)) if problems else None)
+
+    def save(self, state: State) -> bool:
+        """Put the state on disk, durable when this returns; False: it is there already. StateError: it cannot be written."""
+        data = self._render(state)
+        with own_directory(self._directory) as directory:
+            if self._set_aside_as is not None:
+                self._move(directory, self._set_aside_as)
+            with contextlib.suppress(ValueError):
+                if read_regular(directory, names.STATE_FILE, _STATE_LIMIT) == data:
+                    return False
+            replace_file(directory, names.STATE_FILE, data)
+        return True
+
+    def backup(self, name: str, data: bytes) -> str:
+        """Keep a copy of a foreign file that is about to be replaced; return its path, durable when this returns.
+
+        The newest copy of that name is not made twice. ValueError: `name` is no plain file name. StateError: it cannot be kept, and
+        then the file must not be replaced.
+        """
+        if "/" in name or "\0" in name or name in ("", ".", "..") or len(os.fsencode(name)) > _BACKUP_NAME_LIMIT:
+            raise ValueError(f"not a plain file name: {name!r}")
+        if len(data) > BACKUP_BYTES:
+            raise StateError(f"{name}: {len(data)} bytes are more than all backups may have together ({BACKUP_BYTES})")
+        digest = hashlib.sha256(data).hexdigest()[:8]
+        stamp = dt.datetime.fromtimestamp(self._realtime_usec() / 1_000_000, dt.UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+        with own_directory(self._directory) as directory, own_directory(names.BACKUP_DIRECTORY, parent=directory) as folder:
+            same = [one for one in _backups(folder) if one.name == name]
+            if same and same[-1].digest == digest and read_regular(folder, same[-1].file, BACKUP_BYTES) == data:
+                file = same[-1].file
+            else:
+                file = f"{name}.{stamp}.{digest}"
+                replace_file(folder, file, data)
+                os.fsync(directory)
+            _prune_backups(folder, keep=file, name=name)
+        return os.path.join(self._directory, names.BACKUP_DIRECTORY, file)
+
+    def _render(self, state: State) -> bytes:
+        document: dict[str, object] = {
+            **self._foreign,
+            "major": MAJOR,
+            "minor": self._minor,
+            "digests": {path: list(digests[-DIGESTS:]) for path, digests in state.digests.items()},
+            "cdi_mode": state.cdi_mode,
+            "cdi_pause": dataclasses.asdict(state.cdi_pause) if state.cdi_pause else None,
+        }
+        return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode("ascii")
+
+    def _put_aside(self, directory: int, kind: str, why: str) -> str:
+        """Move the file away, now or, if that fails, before the next save; return the sentence that reports it."""
+        target = f"{names.STATE_FILE}.{kind}-{self._realtime_usec()}"
+        path = os.path.join(self._directory, names.STATE_FILE)
+        try:
+            self._move(directory, target)
+        except OSError as error:
+            self._set_aside_as = target
+            return f"{path}: {why}; it could not be set aside ({error.strerror}), and nothing will be saved until it can"
+        return f"{path}: {why}; it was set aside as {target}"
+
+    def _move(self, directory: int, target: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(names.STATE_FILE, target, src_dir_fd=directory, dst_dir_fd=directory)
+            os.fsync(directory)
+        self._set_aside_as = None
+        prefix = f"{names.STATE_FILE}.damaged-"
+        damaged = sorted((name for name in os.listdir(directory) if name.startswith(prefix)), key=lambda name: (len(name), name))
+        for name in damaged[:-DAMAGED_KEPT]:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=directory)
+
+
+def _document(data: bytes) -> dict[str, object]:
+    """Return the JSON object in `data`, empty if it is none."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _parse(document: Mapping[str, object]) -> tuple[State, list[str]]:
+    """Return the state in a document of our major version, each key on its own, and what is wrong with the others."""
+    problems: list[str] = []
+    digests: dict[str, tuple[str, ...]] = {}
+    stored = document.get("digests", {})
+    for path, values in stored.items() if isinstance(stored, dict) else [("digests", None)]:
+        if isinstance(values, list) and all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in values):
+            digests[path] = tuple(values[-DIGESTS:])
+        else:
+            problems.append("digests are not as devward writes them")
+    mode: CdiMode | None = None
+    stored_mode = document.get("cdi_mode")
+    if stored_mode in list(CdiMode):
+        mode = CdiMode(str(stored_mode))
+    elif stored_mode is not None:
+        problems.append("cdi_mode is none that this version knows")
+    pause: Pause | None = None
+    match document.get("cdi_pause"):
+        case None:
+            pass
+        case {"until_usec": int(until), "reason": str(reason), "caller_uid": int(uid)} if 0 <= until < 1 << 63 and 0 <= uid < 1 << 32:
+            pause = Pause(until, reason, uid)
+        case _:
+            problems.append("cdi_pause is not as devward writes it")
+    return State(MappingProxyType(digests), mode, pause), problems
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Backup:
+    stamp: str
+    file: str
+    name: str
+    digest: str
+
+
+def _backups(folder: int) -> list[_Backup]:
+    """Return the backups in a folder, oldest first; what is not named as one is none of ours."""
+    matches = (_BACKUP_NAME.fullmatch(file) for file in os.listdir(folder))
+    found = [_Backup(match["stamp"], match[0], match["name"], match["digest"]) for match in matches if match]
+    return sorted(found, key=lambda one: (one.stamp, one.file))
+
+
+def _prune_backups(folder: int, *, keep: str, name: str) -> None:
+    """Remove the oldest backups beyond the limits, never the one just made, though a clock set back makes it look the oldest."""
+    others = [one for one in _backups(folder) if one.file != keep]
+    sizes = {one.file: os.stat(one.file, dir_fd=folder, follow_symlinks=False).st_size for one in others}
+    of_name = [one for one in others if one.name == name]
+    doomed = {one.file for one in of_name[: max(0, len(of_name) + 1 - BACKUPS_PER_NAME)]}
+    total = os.stat(keep, dir_fd=folder, follow_symlinks=False).st_size + sum(sizes.values()) - sum(sizes[file] for file in doomed)
+    for one in others:
+        if total <= BACKUP_BYTES:
+            break
+        if one.file not in doomed:
+            doomed.add(one.file)
+            total -= sizes[one.file]
+    for file in doomed:
+        with contextlib.suppress(OSError):
+            os.unlink(file, dir_fd=folder)
+
+
+class Lock:
+    """The lock that keeps a second devwardd away: flock(2) on a file in the runtime directory, which holds the owner's pid."""
+
+    def __init__(self, directory: str) -> None:
+        """Use the lock file in `directory`; nothing is touched yet."""
+        self._directory = directory
+        self._descriptor: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock, until `release` or the end of the process. AlreadyRunning: names the owner's pid. StateError."""
+        if self._descriptor is not None:
+            raise RuntimeError("the lock is held already")
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with own_directory(self._directory, mode=0o755) as directory:
+            descriptor = os.open(names.LOCK_FILE, flags, 0o600, dir_fd=directory)
+            try:
+                self._take(descriptor)
+            except BaseException:
+                os.close(descriptor)
+                raise
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Give the lock up. The file stays: to remove it would let two daemons lock two files of one name."""
+        if self._descriptor is not None:
+            # Not by closing alone: a child between fork and exec has the descriptor too.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> Self:
+        """Take the lock."""
+        self.acquire()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Give it up."""
+        self.release()
+
+    def _take(self, descriptor: int) -> None:
+        path = os.path.join(self._directory, names.LOCK_FILE)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise StateError(f"{path}: not a regular file")
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            who = f"pid {owner}" if owner.isdigit() else "a process that has not written its pid yet"
+            raise AlreadyRunning(f"another devwardd runs: {who} holds {path}") from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
