@@ -1,0 +1,89 @@
+"""The message catalog: an entry for every kind, a kind for every entry, no field that a record lacks, and systemd's own compiler."""
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from devward import names
+from devward.audit import CATALOG_FIELDS
+
+CATALOG = Path(__file__).parents[2] / "systemd" / "devward.catalog"
+#: In every record of the audit trail.
+ALWAYS = {names.FIELD_EVENT, names.FIELD_VERSION}
+KINDS = {identifier: kind for kind, identifier in names.MESSAGE_IDS.items()}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of the catalog."""
+
+    headers: dict[str, str]
+    text: str
+
+
+def entries() -> dict[str, Entry]:
+    """Parse the catalog: `-- id`, headers, an empty line, text."""
+    found: dict[str, Entry] = {}
+    for block in re.split(r"^-- ", CATALOG.read_text("ascii"), flags=re.MULTILINE)[1:]:
+        identifier, _, rest = block.partition("\n")
+        head, _, text = rest.partition("\n\n")
+        assert identifier not in found, f"{identifier} comes twice"
+        found[identifier] = Entry(dict(line.split(": ", 1) for line in head.splitlines()), text.strip())
+    return found
+
+
+def test_every_kind_has_an_entry_and_every_entry_a_kind() -> None:
+    assert {KINDS.get(identifier, identifier) for identifier in entries()} == set(names.MESSAGE_IDS)
+
+
+def test_identifiers_are_distinct_and_well_formed() -> None:
+    assert len(KINDS) == len(names.MESSAGE_IDS)
+    assert all(re.fullmatch(r"[0-9a-f]{32}", identifier) for identifier in KINDS)
+
+
+@pytest.mark.parametrize(("identifier", "kind"), KINDS.items(), ids=KINDS.values())
+def test_an_entry_helps(identifier: str, kind: str) -> None:
+    entry = entries()[identifier]
+    assert set(entry.headers) == {"Subject", "Defined-By", "Documentation"}
+    assert entry.headers["Defined-By"] == "devward"
+    assert entry.headers["Documentation"].startswith("man:")
+    assert entry.text.count("\n\n") >= 1, "what it means, and what to do about it"
+
+
+@pytest.mark.parametrize(("identifier", "kind"), KINDS.items(), ids=KINDS.values())
+def test_a_text_uses_only_fields_that_its_records_have(identifier: str, kind: str) -> None:
+    entry = entries()[identifier]
+    used = set(re.findall(r"@([A-Z0-9_]+)@", entry.headers["Subject"] + entry.text))
+    assert used <= ALWAYS | set(CATALOG_FIELDS.get(kind, ()))
+    assert set(CATALOG_FIELDS.get(kind, ())) <= used, "a field is filled in for a text that does not use it"
+
+
+def test_kinds_with_catalog_fields_exist() -> None:
+    assert set(CATALOG_FIELDS) <= set(names.MESSAGE_IDS)
+
+
+def test_lines_fit_a_terminal() -> None:
+    assert [line for line in CATALOG.read_text("ascii").splitlines() if len(line) > 76] == []
+
+
+def test_systemd_compiles_and_lists_it(tmp_path: Path) -> None:
+    source = tmp_path / "usr/lib/systemd/catalog"
+    source.mkdir(parents=True)
+    (tmp_path / "var/lib/systemd/catalog").mkdir(parents=True)
+    shutil.copy(CATALOG, source)
+
+    def journalctl(*arguments: str) -> str:
+        run = subprocess.run(["journalctl", f"--root={tmp_path}", *arguments], check=True, capture_output=True, text=True, timeout=60)
+        assert run.stderr == ""
+        return run.stdout
+
+    journalctl("--update-catalog")
+    listed = [line.split(" ", 1) for line in journalctl("--list-catalog").splitlines()]
+    found = entries()
+    assert dict(listed) == {identifier: f"devward: {entry.headers['Subject']}" for identifier, entry in found.items()}
+    dumped = journalctl("--dump-catalog")
+    assert all(entry.text in dumped for entry in found.values())
