@@ -1,0 +1,82 @@
+"""What the bus needs of the rest of the daemon, as protocols: this room knows nothing of devices, files or the journal."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from devward.model import ActionRequest, ActionResult, Allocation, Caller, CdiMode, DeviceView, Finding, ManagerView, SpecView
+
+
+class Backend(Protocol):
+    """The daemon behind the bus.
+
+    What is asked without `await` is answered from memory at once. An action raises a DevwardError where it refuses, and otherwise
+    returns a line for each of its targets; it may be cancelled when the daemon stops.
+    """
+
+    def manager(self) -> ManagerView:
+        """Return the state of the daemon."""
+
+    def devices(self) -> Sequence[DeviceView]:
+        """Return the devices that are objects on the bus; at most one of a kind."""
+
+    def specs(self) -> Sequence[SpecView]:
+        """Return the owned CDI files; at most one of a file name."""
+
+    def findings(self) -> Sequence[Finding]:
+        """Return what an administrator should know."""
+
+    def describe(self, *, full: bool) -> str:
+        """Return everything as JSON; without what names other people's workloads unless `full`."""
+
+    def ready_for_actions(self) -> bool:
+        """Whether the first pass is done."""
+
+    def stopping(self) -> bool:
+        """Whether the daemon takes no new action any more."""
+
+    async def rescan(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        """Look at every device and file now."""
+
+    async def repair_specs(self, request: ActionRequest, *, dry_run: bool) -> tuple[ActionResult, ...]:
+        """Bring the owned CDI files in order, or tell what would be done."""
+
+    async def adopt_spec(self, request: ActionRequest, file: str, *, dry_run: bool) -> tuple[ActionResult, ...]:
+        """Take over a foreign file at the path of an owned one. NoSuchSpec where no owned file has that name or path."""
+
+    async def set_cdi_mode(self, request: ActionRequest, mode: CdiMode) -> tuple[ActionResult, ...]:
+        """Set what may be done to CDI files."""
+
+    async def pause_cdi(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
+        """Stop writing CDI files for so many seconds, for a reason that is recorded."""
+
+    async def resume_cdi(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        """End a pause."""
+
+    async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        """Read the configuration again. ConfigRefused where it is bad."""
+
+    async def check_allocation(self, request: ActionRequest, device: str) -> Allocation:
+        """Judge whether the device works in a container now, within 2 seconds. NoSuchDevice or InvalidArguments for its name."""
+
+
+class DenialAudit(Protocol):
+    """Where refusals are recorded; it limits their number itself."""
+
+    def denied(self, *, caller: Caller | None, sender: str, action: str, member: str, reason: str) -> None:
+        """Record that a member was refused; `caller` is None where the bus could not say who it is."""
+
+
+class LogControl(Protocol):
+    """The daemon's own logging, as org.freedesktop.LogControl1 shows and sets it."""
+
+    def log_level(self) -> str:
+        """Return the highest level that is logged, as a syslog keyword: emerg, alert, crit, err, warning, notice, info or debug."""
+
+    def set_log_level(self, level: str) -> None:
+        """Set the level to one of these keywords."""
+
+    def log_target(self) -> str:
+        """Return where log messages go: auto, journal or console."""
+
+    def set_log_target(self, target: str) -> None:
+        """Set the target to one of these words."""

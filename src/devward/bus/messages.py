@@ -1,0 +1,34 @@
+"""What the rest of the daemon sees of messages: calls that arrived, and why a message of ours failed. No library, no I/O."""
+
+from dataclasses import dataclass
+
+from devward.errors import BusError
+
+
+class CallFailed(BusError):
+    """A call of ours was answered with an error, with something else than expected, or not in time (`name` is then NoReply)."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(text)
+        self.name = name
+
+
+class MessageTooLong(BusError):
+    """A message of ours would be longer than the bus takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodCall:
+    """A method call as it arrived. The bus itself sets the sender, so no client can forge it."""
+
+    sender: str
+    path: str
+    #: Empty where the caller left it out, as the specification allows.
+    interface: str
+    member: str
+    signature: str
+    body: tuple[object, ...]
+    serial: int
+    no_reply: bool = False
+    #: The caller can wait while an administrator is asked (ALLOW_INTERACTIVE_AUTHORIZATION).
+    interactive: bool = False

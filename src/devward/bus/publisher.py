@@ -1,0 +1,188 @@
+"""The object tree as clients see it, and the signals that tell them what changed.
+
+What is published is kept as plain values; reads are answered from it. `publish` only replaces it: once in a turn of the event loop the
+tree is compared with the one that was announced last, and the difference becomes signals (`changes`, pure). So however often
+something changes in a turn, each object sends one PropertiesChanged an interface.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from devward import names
+from devward.bus.connection import Variant, check_type, variant
+from devward.bus.contract import Contract, Emits
+
+_log = logging.getLogger(__name__)
+
+Values = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedObject:
+    """One object: what it stands for, and the values of all properties of each of its interfaces.
+
+    An object whose identity differs from that of the object before it at the same path is another thing: clients see the old one
+    removed and the new one added.
+    """
+
+    path: str
+    identity: tuple[str, ...]
+    interfaces: Mapping[str, Values]
+
+
+Tree = Mapping[str, PublishedObject]
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingSignal:
+    """A signal to be sent."""
+
+    path: str
+    interface: str
+    member: str
+    signature: str
+    body: tuple[object, ...]
+
+
+Emit = Callable[[str, str, str, str, Sequence[object]], None]
+
+
+class PublishError(Exception):
+    """A value that does not fit the contract was about to be published: a mistake in the code."""
+
+
+class Publisher:
+    """Holds the tree. `strict` raises PublishError for what does not fit the contract; otherwise it is logged and the old value stays."""
+
+    def __init__(self, contract: Contract, emit: Emit, *, strict: bool) -> None:
+        self._contract = contract
+        self._emit = emit
+        self._strict = strict
+        self._tree: Tree = MappingProxyType({})
+        self._announced: Tree = self._tree
+        self._flush_due = False
+
+    @property
+    def tree(self) -> Tree:
+        """The objects by path."""
+        return self._tree
+
+    def publish(self, objects: Iterable[PublishedObject]) -> None:
+        """Make these the objects on the bus; called in the event loop. Signals follow in its next turn."""
+        tree: dict[str, PublishedObject] = {}
+        for given in objects:
+            checked = self._checked(given)
+            if checked is not None:
+                tree[checked.path] = checked
+        self._tree = MappingProxyType(tree)
+        if not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        before, self._announced = self._announced, self._tree
+        for signal in changes(self._contract, before, self._announced):
+            self._emit(signal.path, signal.interface, signal.member, signal.signature, signal.body)
+
+    def _checked(self, given: PublishedObject) -> PublishedObject | None:
+        """Return the object with values that fit the contract; None where a new object has one that does not."""
+        before = self._tree.get(given.path)
+        if before is not None and before.identity != given.identity:
+            before = None
+        interfaces: dict[str, Values] = {}
+        for name, values in given.interfaces.items():
+            old = before.interfaces.get(name, {}) if before is not None else {}
+            try:
+                interfaces[name] = self._checked_values(name, values, old)
+            except PublishError as error:
+                if self._strict:
+                    raise
+                _log.error("The object %s is not published: %s", given.path, error)
+                return before
+        return PublishedObject(given.path, given.identity, MappingProxyType(interfaces))
+
+    def _checked_values(self, interface: str, values: Values, old: Values) -> Values:
+        properties = self._contract.interfaces[interface].properties
+        if values.keys() != properties.keys():
+            raise PublishError(f"{interface}: the properties {sorted(values.keys() ^ properties.keys())} are missing or unknown")
+        checked: dict[str, object] = {}
+        for name, prop in properties.items():
+            value = values[name]
+            problem = _problem(prop.signature, prop.values, value)
+            if not problem and prop.emits is Emits.CONST and name in old and old[name] != value:
+                problem = "a constant changed"
+            if problem:
+                if self._strict or name not in old:
+                    raise PublishError(f"{interface}.{name}: {problem}")
+                _log.error("%s.%s keeps its old value: %s", interface, name, problem)
+                value = old[name]
+            checked[name] = value
+        return MappingProxyType(checked)
+
+
+def _problem(signature: str, values: frozenset[str], value: object) -> str:
+    try:
+        check_type(signature, value)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    if values and value not in values:
+        return f"{value!r} is not among the documented values"
+    return ""
+
+
+def changes(contract: Contract, before: Tree, after: Tree) -> list[OutgoingSignal]:
+    """Return the signals that turn a client's picture of one tree into the other: removals, then additions, then changes.
+
+    The root object is there as long as the daemon is; it is never added or removed (ObjectManager is about the objects below it).
+    """
+    removed, added, changed = [], [], []
+    for path, old in before.items():
+        new = after.get(path)
+        if (new is None or new.identity != old.identity) and path != names.ROOT_PATH:
+            removed.append(
+                OutgoingSignal(names.ROOT_PATH, names.OBJECT_MANAGER_INTERFACE, "InterfacesRemoved", "oas", (path, tuple(old.interfaces)))
+            )
+    for path, new in after.items():
+        known = before.get(path)
+        if known is not None and known.identity == new.identity:
+            changed += _property_changes(contract, known, new)
+        elif path != names.ROOT_PATH:
+            added.append(
+                OutgoingSignal(
+                    names.ROOT_PATH,
+                    names.OBJECT_MANAGER_INTERFACE,
+                    "InterfacesAdded",
+                    "oa{sa{sv}}",
+                    (path, interface_values(contract, new)),
+                )
+            )
+    return removed + added + changed
+
+
+def interface_values(contract: Contract, shown: PublishedObject) -> dict[str, dict[str, Variant]]:
+    """Return what GetManagedObjects and InterfacesAdded say of an object."""
+    return {name: property_values(contract, name, values) for name, values in shown.interfaces.items()}
+
+
+def property_values(contract: Contract, interface: str, values: Values) -> dict[str, Variant]:
+    """Return what GetAll says of one interface."""
+    properties = contract.interfaces[interface].properties
+    return {name: variant(properties[name].signature, value) for name, value in values.items()}
+
+
+def _property_changes(contract: Contract, old: PublishedObject, new: PublishedObject) -> list[OutgoingSignal]:
+    signals = []
+    for interface, values in new.interfaces.items():
+        properties = contract.interfaces[interface].properties
+        differing = [properties[name] for name, value in values.items() if old.interfaces[interface][name] != value]
+        told = {prop.name: variant(prop.signature, values[prop.name]) for prop in differing if prop.emits is Emits.TRUE}
+        invalidated = tuple(prop.name for prop in differing if prop.emits is Emits.INVALIDATES)
+        if told or invalidated:
+            signals.append(
+                OutgoingSignal(new.path, names.PROPERTIES_INTERFACE, "PropertiesChanged", "sa{sv}as", (interface, told, invalidated))
+            )
+    return signals

@@ -1,0 +1,454 @@
+"""What the bus tests share: a private message bus with devward's own policy file, a polkit that can be told what to say, and a fake daemon behind the bus.
+
+Nothing here touches the system bus. Where the tests run as root, calls of another user are real: made through setpriv.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+import devward.bus.connection  # noqa: F401  # first: it keeps dbus-next from importing PyGObject, which warns where it is installed
+
+# isort: split
+from dbus_next import Message, MessageFlag, MessageType, Variant
+from dbus_next.aio import MessageBus
+
+from devward import names
+from devward.bus.service import BusService
+from devward.model import (
+    ActionRequest,
+    ActionResult,
+    Allocation,
+    Caller,
+    CdiMode,
+    ConfigState,
+    DeviceKind,
+    DeviceView,
+    Finding,
+    Health,
+    Identity,
+    ManagerView,
+    Outcome,
+    Reason,
+    SpecState,
+    SpecView,
+)
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "sim"))
+
+from polkit_stub import Mode, PolkitStub  # noqa: E402  # needs the path above
+
+NOBODY = 65534
+DEADLINE = 30.0
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: calls as a second uid are made through setpriv")
+
+# As the system bus's own configuration: nobody owns names or calls others unless a file in system.d says so.
+_CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+ "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig>
+  <type>system</type>
+  <listen>unix:path={socket}</listen>
+  <auth>EXTERNAL</auth>
+  <policy context="default">
+    <allow user="*"/>
+    <deny own="*"/>
+    <deny send_type="method_call"/>
+    <allow send_type="signal"/>
+    <allow send_requested_reply="true" send_type="method_return"/>
+    <allow send_requested_reply="true" send_type="error"/>
+    <allow receive_type="method_call"/>
+    <allow receive_type="method_return"/>
+    <allow receive_type="error"/>
+    <allow receive_type="signal"/>
+    <allow send_destination="org.freedesktop.DBus"/>
+    <allow own="org.freedesktop.PolicyKit1"/>
+    <allow send_destination="org.freedesktop.PolicyKit1"/>
+  </policy>
+  {extra}
+  <include>{policy}</include>
+</busconfig>
+"""
+
+
+@dataclass(frozen=True)
+class Bus:
+    """A running dbus-daemon."""
+
+    address: str
+    process: subprocess.Popen[bytes]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def start_bus(directory: Path) -> Bus:
+    """Start a dbus-daemon of our own; the directory must be reachable for every user."""
+    socket = directory / "bus"
+    # The policy file lets only root own the name; a suite that is not root is its own root here.
+    extra = "" if os.geteuid() == 0 else f'<policy user="{os.geteuid()}"><allow own="{names.BUS_NAME}"/></policy>'
+    config = directory / "bus.conf"
+    config.write_text(_CONFIG.format(socket=socket, extra=extra, policy=ROOT / "dbus" / "org.devward.Devward1.conf"))
+    process = subprocess.Popen(["dbus-daemon", f"--config-file={config}", "--nofork", "--nopidfile"], stdin=subprocess.DEVNULL)
+    deadline = time.monotonic() + DEADLINE
+    while not socket.exists():
+        assert process.poll() is None, "dbus-daemon ended"
+        assert time.monotonic() < deadline, "dbus-daemon did not start"
+        time.sleep(0.01)
+    return Bus(f"unix:path={socket}", process)
+
+
+@contextlib.contextmanager
+def private_bus() -> Iterator[Bus]:
+    directory = Path(tempfile.mkdtemp(prefix="devward-bus-"))
+    directory.chmod(0o755)
+    bus = start_bus(directory)
+    try:
+        yield bus
+    finally:
+        bus.process.send_signal(signal.SIGCONT)
+        bus.kill()
+        shutil.rmtree(directory)
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    """Run a test in an event loop in debug mode, where nothing may be left to the loop's exception handler."""
+    complaints: list[str] = []
+
+    async def guarded() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(repr(context)))
+        async with asyncio.timeout(2 * DEADLINE):
+            await main()
+
+    asyncio.run(guarded(), debug=True)
+    assert not complaints
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition, with a deadline that only a failure meets."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + DEADLINE
+    while not condition():
+        assert loop.time() < deadline, "the condition was not met"
+        await asyncio.sleep(0.005)
+
+
+KVM = DeviceView(
+    kind=DeviceKind.KVM,
+    node="/dev/kvm",
+    number="10:232",
+    identity=Identity.VALID,
+    identity_since_usec=1_700_000_000_000_001,
+    health=Health.HEALTHY,
+    health_since_usec=1_700_000_000_000_002,
+    reason=Reason.OK,
+    text="",
+    last_check_usec=1_700_000_000_000_003,
+    check_duration_usec=4200,
+)
+MSHV = replace(KVM, kind=DeviceKind.MSHV, node="/dev/mshv", number="", identity=Identity.MISSING, health=Health.MISSING)
+SPEC = SpecView(
+    file="/etc/cdi/hyperlight.dev-hypervisor.json",
+    cdi_kind="hyperlight.dev/hypervisor",
+    devices=("hyperlight.dev/hypervisor=kvm",),
+    state=SpecState.TRUE,
+    state_since_usec=1_700_000_000_000_004,
+    reason=Reason.OK,
+    text="",
+    repair_count=2,
+    last_repair_usec=1_700_000_000_000_005,
+    last_repair_cause="missing",
+)
+MANAGER = ManagerView(
+    version="1.2.3",
+    node_name="node-a",
+    ready=True,
+    not_ready_reasons=(),
+    checking=False,
+    cdi_mode=CdiMode.REPAIR,
+    cdi_paused_until_usec=0,
+    audit_dropped=0,
+    config_state=ConfigState.GOOD,
+)
+FINDING = Finding(Reason.CDI_FILE_MALFORMED, "/etc/cdi/other.json", "The secret detail of /etc/cdi/other.json.", 1_700_000_000_000_006)
+DONE = (ActionResult("/dev/kvm", Outcome.SUCCESS, ""),)
+
+
+class FakeBackend:
+    """A daemon that does what the test says. `calls` records every action with its arguments."""
+
+    def __init__(self) -> None:
+        self.view = MANAGER
+        self.device_views = [KVM]
+        self.spec_views = [SPEC]
+        self.finding_list = [FINDING]
+        self.is_ready = True
+        self.is_stopping = False
+        self.results: tuple[ActionResult, ...] = DONE
+        self.allocation = Allocation(allowed=True, reason=Reason.OK, text="")
+        self.error: Exception | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.started = 0
+        self.cancelled = 0
+        self.calls: list[tuple[object, ...]] = []
+
+    def manager(self) -> ManagerView:
+        return self.view
+
+    def devices(self) -> list[DeviceView]:
+        return self.device_views
+
+    def specs(self) -> list[SpecView]:
+        return self.spec_views
+
+    def findings(self) -> list[Finding]:
+        return self.finding_list
+
+    def describe(self, *, full: bool) -> str:
+        if self.error is not None:
+            raise self.error
+        return '{"full": true}' if full else '{"full": false}'
+
+    def ready_for_actions(self) -> bool:
+        return self.is_ready
+
+    def stopping(self) -> bool:
+        return self.is_stopping
+
+    async def _act(self, *call: object) -> None:
+        self.calls.append(call)
+        self.started += 1
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if self.error is not None:
+            raise self.error
+
+    async def rescan(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        await self._act("rescan", request)
+        return self.results
+
+    async def repair_specs(self, request: ActionRequest, *, dry_run: bool) -> tuple[ActionResult, ...]:
+        await self._act("repair_specs", request, dry_run)
+        return self.results
+
+    async def adopt_spec(self, request: ActionRequest, file: str, *, dry_run: bool) -> tuple[ActionResult, ...]:
+        await self._act("adopt_spec", request, file, dry_run)
+        return self.results
+
+    async def set_cdi_mode(self, request: ActionRequest, mode: CdiMode) -> tuple[ActionResult, ...]:
+        await self._act("set_cdi_mode", request, mode)
+        return self.results
+
+    async def pause_cdi(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
+        await self._act("pause_cdi", request, seconds, reason)
+        return self.results
+
+    async def resume_cdi(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        await self._act("resume_cdi", request)
+        return self.results
+
+    async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        await self._act("reload", request)
+        return self.results
+
+    async def check_allocation(self, request: ActionRequest, device: str) -> Allocation:
+        await self._act("check_allocation", request, device)
+        return self.allocation
+
+
+class FakeAudit:
+    """Records denials."""
+
+    def __init__(self) -> None:
+        self.denials: list[tuple[Caller | None, str, str, str, str]] = []
+
+    def denied(self, *, caller: Caller | None, sender: str, action: str, member: str, reason: str) -> None:
+        self.denials.append((caller, sender, action, member, reason))
+
+
+class FakeLogControl:
+    """Keeps what is set."""
+
+    def __init__(self) -> None:
+        self.level = "info"
+        self.target = "auto"
+
+    def log_level(self) -> str:
+        return self.level
+
+    def set_log_level(self, level: str) -> None:
+        self.level = level
+
+    def log_target(self) -> str:
+        return self.target
+
+    def set_log_target(self, target: str) -> None:
+        self.target = target
+
+
+class Client:
+    """A client of the bus: raw calls, and every signal that it sees."""
+
+    def __init__(self, bus: MessageBus) -> None:
+        self.bus = bus
+        self.signals: list[Message] = []
+        bus.add_message_handler(self._on_message)
+
+    @classmethod
+    async def connect(cls, address: str) -> "Client":
+        client = cls(await MessageBus(bus_address=address).connect())
+        await client.ok("AddMatch", "s", [f"type='signal',sender='{names.BUS_NAME}'"], to="org.freedesktop.DBus", path="/")
+        return client
+
+    def _on_message(self, message: Message) -> bool:
+        if message.message_type is MessageType.SIGNAL and message.sender != "org.freedesktop.DBus":
+            self.signals.append(message)
+        return message.message_type is MessageType.METHOD_CALL
+
+    async def call(
+        self,
+        member: str,
+        signature: str = "",
+        body: list[object] | None = None,
+        *,
+        interface: str | None = names.MANAGER_INTERFACE,
+        path: str = names.ROOT_PATH,
+        flags: int = 0,
+        to: str = names.BUS_NAME,
+    ) -> Message:
+        if to == "org.freedesktop.DBus":
+            interface = to
+        message = Message(
+            destination=to,
+            path=path,
+            interface=interface,
+            member=member,
+            signature=signature,
+            body=body or [],
+            flags=MessageFlag(flags),
+        )
+        async with asyncio.timeout(DEADLINE):
+            return await self.bus.call(message)
+
+    async def ok(self, member: str, signature: str = "", body: list[object] | None = None, **more: object) -> list[object]:
+        reply = await self.call(member, signature, body, **more)  # type: ignore[arg-type]
+        assert reply.message_type is MessageType.METHOD_RETURN, (reply.error_name, reply.body)
+        return reply.body
+
+    async def error(self, member: str, signature: str = "", body: list[object] | None = None, **more: object) -> str:
+        """Make a call that must fail, and return the error's name without the usual prefix."""
+        reply = await self.call(member, signature, body, **more)  # type: ignore[arg-type]
+        assert reply.message_type is MessageType.ERROR, reply.body
+        (text,) = reply.body
+        assert text
+        assert "Traceback" not in text
+        assert "\n" not in text
+        return reply.error_name.removeprefix("org.freedesktop.DBus.Error.")
+
+    def seen(self, member: str) -> list[Message]:
+        return [signal for signal in self.signals if signal.member == member]
+
+    async def settle(self) -> None:
+        """Wait until every signal that was sent before now has arrived."""
+        await self.ok("Ping", interface=names.PEER_INTERFACE)
+
+    async def close(self) -> None:
+        await close_bus(self.bus)
+
+
+async def close_bus(bus: MessageBus) -> None:
+    """Disconnect and close what the library leaves open."""
+    if bus.connected:
+        bus.disconnect()
+    with contextlib.suppress(Exception):
+        await bus.wait_for_disconnect()
+    bus._stream.close()
+    bus._sock.close()
+
+
+class World:
+    """The service under test, with everything around it."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.backend = FakeBackend()
+        self.audit = FakeAudit()
+        self.log_control = FakeLogControl()
+        self.polkit = PolkitStub(Mode.ALLOW)
+        counter = itertools.count(1)
+        self.service = BusService(
+            self.backend, self.audit, self.log_control, new_id=lambda: f"id-{next(counter)}", strict=True, reply_seconds=1.0
+        )
+        self.clients: list[Client] = []
+
+    async def client(self) -> Client:
+        client = await Client.connect(self.address)
+        self.clients.append(client)
+        return client
+
+    async def alive(self) -> None:
+        """Fail unless the daemon still answers a new client as it should."""
+        client = await self.client()
+        rows = await client.ok("ListDevices")
+        assert rows[0][0][0] == "kvm"  # type: ignore[index]
+
+
+@contextlib.asynccontextmanager
+async def world(address: str, *, polkit: bool = True) -> AsyncIterator[World]:
+    made = World(address)
+    try:
+        if polkit:
+            await made.polkit.start(address)
+        await made.service.start(address)
+        yield made
+    finally:
+        await made.service.close()
+        for client in made.clients:
+            await client.close()
+        await made.polkit.stop()
+
+
+def pretend_uid(made: World, uid: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the bus say that every caller has this uid: what the gate does then is the same for whoever runs the tests."""
+    real = made.service.connection.call_bus
+
+    async def call_bus(member: str, signature: str, body: Sequence[object], *, expect: str, within: float) -> Sequence[object]:
+        if member == "GetConnectionCredentials":
+            return ({"UnixUserID": Variant("u", uid), "ProcessID": Variant("u", 4321)},)
+        return await real(member, signature, body, expect=expect, within=within)
+
+    monkeypatch.setattr(made.service.connection, "call_bus", call_bus)
+
+
+async def as_nobody(address: str, *arguments: str) -> tuple[int, str, str]:
+    """Run busctl as uid 65534, and return its exit status, output and errors."""
+    return await command(
+        "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "busctl", f"--address={address}", *arguments
+    )
+
+
+async def command(*arguments: str) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(DEADLINE):
+        output, errors = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, output.decode(), errors.decode()
