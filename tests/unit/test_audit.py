@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from devward import names
@@ -209,6 +209,7 @@ def _evidence_of(evidence: dict[str, object]) -> str:
 
 
 @given(st.dictionaries(TEXT, JSON, min_size=1, max_size=4))
+@example({"controls": "".join(map(chr, range(0xA1))), "\x7f": "\u2028\ud800"})
 def test_evidence_is_json_on_one_line_of_printable_ascii(evidence: dict[str, object]) -> None:
     text = _evidence_of(evidence)
     assert text.isascii()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from devward.journal import Journal, JournalHandler, Priority, encode
 from sim.journal_sink import JournalSink, MalformedRecord, parse
+from sim.patience import must_not_block
 
 FORGED = "text\nMESSAGE_ID=00000000000000000000000000000000\nDEVWARD_OUTCOME=success"
 
@@ -123,7 +124,7 @@ def test_without_a_socket_the_record_goes_to_stderr_and_is_counted(journal: Jour
 
 
 def test_a_journald_that_hangs_never_blocks_us(path: str, journal: Journal, stderr: io.StringIO) -> None:
-    with JournalSink(path, reading=False) as sink:
+    with JournalSink(path, reading=False) as sink, must_not_block():
         taken = 0
         while journal.send("x", {}, priority=6):
             taken += 1
@@ -177,7 +178,8 @@ def test_a_full_stderr_pipe_never_blocks_us(path: str) -> None:
         while select.select([], [write], [], 0)[1]:
             os.write(write, b"x" * 4096)
         os.set_blocking(write, True)
-        assert not journal.send("does not fit", {}, priority=6)
+        with must_not_block():
+            assert not journal.send("does not fit", {}, priority=6)
         assert journal.dropped == 1
         assert os.get_blocking(write), "others share the pipe and its mode"
         while not select.select([], [write], [], 0)[1]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from devward.notify import Notifier, ascii_line
 from sim.notify_sink import NotifySink
+from sim.patience import must_not_block
 
 
 @pytest.fixture(name="path")
@@ -80,7 +81,7 @@ def test_any_text_makes_one_printable_line(text: str, limit: int) -> None:
 
 
 def test_a_manager_that_hangs_blocks_nothing_and_learns_the_latest_later(path: str) -> None:
-    with NotifySink(path, reading=False) as sink:
+    with NotifySink(path, reading=False) as sink, must_not_block():
         notifier = Notifier({"NOTIFY_SOCKET": path}, monotonic=lambda: 1.0)
         sent = 0
         while not notifier.unsent:
@@ -99,7 +100,7 @@ def test_a_manager_that_hangs_blocks_nothing_and_learns_the_latest_later(path: s
 
 
 def test_an_unsent_status_goes_with_the_same_status(path: str) -> None:
-    with NotifySink(path, reading=False) as sink:
+    with NotifySink(path, reading=False) as sink, must_not_block():
         notifier = Notifier({"NOTIFY_SOCKET": path}, monotonic=lambda: 1.0)
         while not notifier.unsent:
             notifier.watchdog()
