@@ -72,11 +72,11 @@ _PRIORITIES: Final[Mapping[str, Priority]] = MappingProxyType(
 _ACT = (names.FIELD_OUTCOME, names.FIELD_REQUEST_ID, names.FIELD_REASON)
 _DEVICE = (names.FIELD_DEVICE, names.FIELD_REASON)
 _SPEC = (names.FIELD_CDI_FILE, names.FIELD_REASON)
-#: The fields that systemd/devward.catalog puts into its text, by kind; a record of that kind always has them.
+#: The fields that systemd/devward.catalog puts into its text, by kind; a record of that kind always has them. Only short ones:
+#: journalctl prints the name of a field that is longer than 256 bytes in place of its value.
 CATALOG_FIELDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "degraded": (names.FIELD_REASON,),
-        "config-refused": (names.FIELD_REASON,),
         "device-usable": (names.FIELD_DEVICE,),
         "device-unusable": _DEVICE,
         "device-gone": _DEVICE,
@@ -96,7 +96,6 @@ CATALOG_FIELDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "action-denied": (names.FIELD_MEMBER, names.FIELD_CALLER_UID, names.FIELD_POLKIT_ACTION, names.FIELD_REASON),
         "allocation-refused": _DEVICE,
         "flapping": (names.FIELD_SUBJECT, names.FIELD_COUNT),
-        "state-damaged": (names.FIELD_REASON,),
         "leftovers-swept": (names.FIELD_COUNT,),
     }
 )
@@ -362,7 +361,7 @@ def _evidence(evidence: Mapping[str, object]) -> str:
         text = json.dumps({"unreadable": f"{type(error).__name__}: {error}"})
     if len(text) > _EVIDENCE_LIMIT:
         text = json.dumps({"cut": len(text), "head": text[: _EVIDENCE_LIMIT // 4]})
-    return text.replace("\x7f", "\\u007f")
+    return text
 
 
 def _plain(value: object) -> object:

@@ -159,14 +159,11 @@ class Journal:
 def _stderr_line(priority: int, message: str, fields: Iterable[tuple[str, str]]) -> str:
     """Return a record as a line with the `<N>` prefix of sd-daemon(3), in ASCII, no longer than a pipe takes in one piece."""
     words = [f"<{int(priority)}>{printable(message, _MESSAGE_LIMIT)}"]
-    words += [f"{name}={value if _BARE_VALUE.fullmatch(value) else _quoted(value)}" for name, value in fields if name not in _NOT_ON_STDERR]
+    words += [
+        f"{name}={value if _BARE_VALUE.fullmatch(value) else json.dumps(value)}" for name, value in fields if name not in _NOT_ON_STDERR
+    ]
     line = " ".join(words).encode("ascii", "backslashreplace").decode("ascii")
     return (line if len(line) < _STDERR_LINE else line[: _STDERR_LINE - 4] + "...") + "\n"
-
-
-def _quoted(text: str) -> str:
-    # JSON leaves DEL as it is, the one control character in ASCII that it does not escape.
-    return json.dumps(text).replace("\x7f", "\\u007f")
 
 
 class JournalHandler(logging.Handler):
