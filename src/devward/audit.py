@@ -72,8 +72,8 @@ _PRIORITIES: Final[Mapping[str, Priority]] = MappingProxyType(
 _ACT = (names.FIELD_OUTCOME, names.FIELD_REQUEST_ID, names.FIELD_REASON)
 _DEVICE = (names.FIELD_DEVICE, names.FIELD_REASON)
 _SPEC = (names.FIELD_CDI_FILE, names.FIELD_REASON)
-#: The fields that systemd/devward.catalog puts into its text, by kind; a record of that kind always has them. Only short ones:
-#: journalctl prints the name of a field that is longer than 256 bytes in place of its value.
+#: The fields that systemd/devward.catalog puts into its text, by kind; a record of that kind always has them. Only what
+#: is short: in place of a value of some thousand bytes journalctl prints the field's name.
 CATALOG_FIELDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "degraded": (names.FIELD_REASON,),
