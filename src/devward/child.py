@@ -134,7 +134,7 @@ class BoundedChild:
         process = _Process(asyncio.get_running_loop(), pid, pidfd, None, self._occupants.discard)
         self._occupants.add(process)
         process.kill()
-        return True
+        return not process.gone.done()
 
     def close(self) -> None:
         """Kill what is there and wait for it briefly; what does not go away is let go."""

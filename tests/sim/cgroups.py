@@ -1,4 +1,4 @@
-"""Control groups of version 1 for tests: one that makes its processes outlive SIGKILL, and one that denies devices.
+"""Control groups of version 1 for tests: one that makes its processes outlive SIGKILL, and one that denies devices. They need root.
 
 A process that hangs in a driver cannot be made at will. One that is frozen by a freezer group of version 1 behaves the same to those
 who wait for it: SIGKILL stays pending until it is thawed. (A stopped process dies at once, and so does one in a frozen group of version 2.)
@@ -7,6 +7,8 @@ who wait for it: SIGKILL stays pending until it is thawed. (A stopped process di
 import contextlib
 import os
 import signal
+import subprocess
+import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
@@ -15,16 +17,7 @@ from typing import Self
 from sim.held_time import PATIENCE
 
 
-def why_not(controller: str) -> str:
-    """Return why groups of this controller cannot be made here, empty when they can."""
-    if os.geteuid() != 0:
-        return f"needs root to make a {controller} group"
-    if _root(controller) is None:
-        return f"needs the {controller} controller of cgroup version 1 mounted"
-    return ""
-
-
-def _root(controller: str) -> Path | None:
+def _mounted(controller: str) -> Path | None:
     with open("/proc/self/mountinfo", encoding="utf-8") as file:
         for line in file:
             before, _, after = line.partition(" - ")
@@ -40,11 +33,17 @@ class Group:
     controller: str
 
     def __init__(self, name: str) -> None:
-        root = _root(self.controller)
-        assert root is not None
-        self.path = root / f"devward-test-{os.getpid()}-{name}"
+        self._name = f"devward-test-{os.getpid()}-{name}"
+        self._own_mount: Path | None = None
+        self.path = Path()
 
     def __enter__(self) -> Self:
+        root = _mounted(self.controller)
+        if root is None:
+            # A host that runs on version 2 alone; these two controllers have no counterpart there and are free.
+            root = self._own_mount = Path(tempfile.mkdtemp(prefix="devward-cgroup-"))
+            subprocess.run(["mount", "-t", "cgroup", "-o", self.controller, "devward-test", str(root)], check=True)
+        self.path = root / self._name
         self.path.mkdir()
         return self
 
@@ -60,7 +59,10 @@ class Group:
                 assert time.monotonic() < end, f"{self.path} does not become empty"
                 time.sleep(0.005)
             else:
-                return
+                break
+        if self._own_mount is not None:
+            subprocess.run(["umount", str(self._own_mount)], check=True)
+            self._own_mount.rmdir()
 
     def add(self, pid: int) -> None:
         (self.path / "cgroup.procs").write_text(f"{pid}\n", encoding="ascii")
