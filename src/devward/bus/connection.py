@@ -15,7 +15,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
-from devward.bus.messages import CallFailed, MessageTooLong, MethodCall
+from devward.bus.messages import CallFailed, MessageTooLong, MethodCall, SignalMessage
 from devward.bus.stream import BusSocket, Frames, open_socket
 from devward.bus.watches import Watches
 from devward.errors import BusError
@@ -43,7 +43,7 @@ with _without_pygobject():
     from dbus_next.message import Message
     from dbus_next.signature import SignatureTree, Variant
 
-__all__ = ["BusConnection", "CallFailed", "MessageTooLong", "MethodCall", "Variant", "check_type", "variant"]
+__all__ = ["BusConnection", "CallFailed", "MessageTooLong", "MethodCall", "SignalMessage", "Variant", "check_type", "variant"]
 
 SYSTEM_BUS_ADDRESS = "unix:path=/run/dbus/system_bus_socket"
 DBUS_NAME = "org.freedesktop.DBus"
@@ -63,6 +63,7 @@ _log = logging.getLogger(__name__)
 
 
 Handler = Callable[[MethodCall], None]
+SignalHandler = Callable[[SignalMessage], None]
 
 
 def check_type(signature: str, value: object) -> None:
@@ -189,6 +190,7 @@ class BusConnection:
     def __init__(self) -> None:
         self._bus: _Bus | None = None
         self._handler: Handler | None = None
+        self._signal_handler: SignalHandler | None = None
         self._lost: asyncio.Future[str] | None = None
         self._watches = Watches(self._begin_watch, self._end_watch)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -207,6 +209,10 @@ class BusConnection:
     def set_handler(self, handler: Handler) -> None:
         """Set what is called with every method call that arrives. It must not raise, and answers with reply() or reply_error()."""
         self._handler = handler
+
+    def set_signal_handler(self, handler: SignalHandler) -> None:
+        """Set what is called with every signal that arrives, also one that no match rule asked for. It must not raise."""
+        self._signal_handler = handler
 
     async def connect(self, address: str | None = None) -> None:
         """Connect and say Hello. BusError, with a sentence, where the bus cannot be reached or does not answer in time.
@@ -281,13 +287,16 @@ class BusConnection:
         *,
         expect: str,
         within: float,
+        interactive: bool = False,
     ) -> Sequence[object]:
         """Call a method and return the reply's body, whose signature must be `expect`, within so many seconds.
 
+        `interactive`: the callee may ask an administrator to authenticate first (ALLOW_INTERACTIVE_AUTHORIZATION).
         CallFailed where the answer is an error, another signature or late; BusError where there is no connection, or it is lost.
         """
         bus = self._require()
-        message = _message(signature, body, destination=destination, path=path, interface=interface, member=member)
+        flags = MessageFlag.ALLOW_INTERACTIVE_AUTHORIZATION if interactive else MessageFlag.NONE
+        message = _message(signature, body, flags=flags, destination=destination, path=path, interface=interface, member=member)
         message.serial = bus.next_serial()
         try:
             async with asyncio.timeout(within):
@@ -408,6 +417,17 @@ class BusConnection:
         if message.message_type is MessageType.SIGNAL and (message.sender, message.member) == (DBUS_NAME, "NameOwnerChanged"):
             # The rules of _begin_watch let only those through in which the name has no new owner.
             self._watches.vanished(message.body[0])
+        if message.message_type is MessageType.SIGNAL and self._signal_handler is not None:
+            self._signal_handler(
+                SignalMessage(
+                    sender=message.sender or "",
+                    path=message.path,
+                    interface=message.interface,
+                    member=message.member,
+                    signature=message.signature,
+                    body=tuple(message.body),
+                )
+            )
         return False
 
 

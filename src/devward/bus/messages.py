@@ -1,4 +1,4 @@
-"""What the rest of the daemon sees of messages: calls that arrived, and why a message of ours failed. No library, no I/O."""
+"""What others see of messages: calls and signals that arrived, and why a message of ours failed. No library, no I/O."""
 
 from dataclasses import dataclass
 
@@ -32,3 +32,15 @@ class MethodCall:
     no_reply: bool = False
     #: The caller can wait while an administrator is asked (ALLOW_INTERACTIVE_AUTHORIZATION).
     interactive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SignalMessage:
+    """A signal as it arrived. The bus itself sets the sender; anybody may send one to anybody, so it is for the receiver to judge."""
+
+    sender: str
+    path: str
+    interface: str
+    member: str
+    signature: str
+    body: tuple[object, ...]
