@@ -248,8 +248,9 @@ class Service:
         return found + list(self._reconciler.findings())
 
     def _describe_device(self, view: DeviceView) -> Mapping[str, object]:
-        facts = next(tracker.state.facts for tracker in self._registry.trackers if tracker.state.kind is view.kind)
-        described = asdict(view)
+        tracker = next(tracker for tracker in self._registry.trackers if tracker.state.kind is view.kind)
+        facts = tracker.state.facts
+        described = asdict(view) | {"probes": tracker.probes}
         if facts is not None:
             described |= {"mode": f"{facts.mode:04o}", "uid": facts.uid, "gid": facts.gid, "acl": list(facts.acl)}
         return described
