@@ -1,0 +1,121 @@
+"""`tests/run` and `.ci/run`: they count right, end what tests leave behind and say so, and fail when they must."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: Longest wait in seconds for a run to get somewhere.
+DEADLINE = 120.0
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the runner does")
+
+
+@pytest.fixture(name="tree")
+def _tree(tmp_path: Path) -> Path:
+    """A source tree that has the runner and no tests yet."""
+    tree = tmp_path / "tree"
+    for name in (".ci/run", ".ci/host_state.py", "tests/run", "tests/conftest.py", "pyproject.toml"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tree / name)
+    (tree / "src").mkdir()
+    (tree / "tests/unit").mkdir()
+    return tree
+
+
+def write(tree: Path, *tests: str) -> None:
+    head = "import os, pathlib, pytest, subprocess, time\n"
+    (tree / "tests/unit/test_it.py").write_text(head + "".join(f"def test_{n}(): {test}\n" for n, test in enumerate(tests)))
+
+
+def run(program: Path, *arguments: str) -> tuple[int, list[str]]:
+    done = subprocess.run([program, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    return done.returncode, done.stdout.decode().splitlines()
+
+
+def test_success(tree: Path) -> None:
+    write(tree, "pass", "pytest.skip('needs non-root: for the test')", "assert 'CI' not in pathlib.Path.cwd().parts")
+    status, lines = run(tree / "tests/run", "unit", "--totals", str(tree.parent / "totals"))
+    assert (status, lines[-1]) == (0, "2 passed, 0 failed, 1 skipped"), lines
+    assert (tree.parent / "totals").read_text() == lines[-1] + "\n"
+    assert not list(tree.rglob("__pycache__"))
+    assert not list(tree.rglob(".hypothesis"))
+
+
+def test_failures_errors_and_skips_that_are_not_allowed_count(tree: Path) -> None:
+    write(tree, "pass", "assert False", "pytest.skip('later')")
+    (tree / "tests/unit/test_broken.py").write_text("import no_such_module\n")
+    status, lines = run(tree / "tests/run", "unit")
+    assert (status, lines[-1]) == (1, "1 passed, 3 failed, 0 skipped"), lines
+
+
+def test_nothing_to_run_is_a_failure(tree: Path) -> None:
+    assert run(tree / "tests/run", "unit")[1][-1] == "0 passed, 1 failed, 0 skipped"
+    write(tree, "pass")
+    status, lines = run(tree / "tests/run", "unit", "-k", "no_such_test")
+    assert (status, lines[-1]) == (1, "0 passed, 1 failed, 0 skipped"), lines
+
+
+def test_leftovers_are_removed_and_fail_the_run(tree: Path) -> None:
+    write(
+        tree,
+        "subprocess.Popen(['sleep', '601'])",
+        "subprocess.Popen(['sleep', '602'], start_new_session=True)",
+        "subprocess.Popen(['sleep', '603'], env={})",
+    )
+    (tree / "pyproject.toml").write_text((tree / "pyproject.toml").read_text().replace('"error",', '"ignore",'))
+    status, lines = run(tree / "tests/run", "unit")
+    assert (status, lines[-1]) == (1, "3 passed, 1 failed, 0 skipped"), lines
+    left = [line.rpartition(": ")[2] for line in lines if line.startswith("left running: pid ")]
+    assert sorted(left) == ["sleep 601", "sleep 602", "sleep 603"]
+    pids = [int(line.split()[3].rstrip(":")) for line in lines if line.startswith("left running: pid ")]
+    assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}") and "sleep" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
+def test_mounts_are_removed_and_fail_the_run(tree: Path) -> None:
+    """Twice: below the directory of the run it is removed, elsewhere it is a change of the host."""
+    elsewhere = tree.parent / "elsewhere"
+    elsewhere.mkdir()
+    mount = "subprocess.run(['mount', '-t', 'tmpfs', 'left', path], check=True)"
+    write(tree, f"path = os.environ['TMPDIR'] + '/m'; os.mkdir(path); {mount}", f"path = '{elsewhere}'; {mount}")
+    try:
+        status, lines = run(tree / ".ci/run", "unit")
+    finally:
+        subprocess.run(["umount", elsewhere], check=True)
+    assert status == 1
+    assert lines[-1] == "2 passed, 2 failed, 0 skipped", lines
+    assert any(line.startswith("left mounted: ") and line.endswith("/m") for line in lines), lines
+    assert any(line.startswith(f"mount {elsewhere}: new: mounted tmpfs left ") for line in lines), lines
+    assert "/m " not in "".join(line for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - tmpfs left " in line)
+
+
+@pytest.mark.parametrize("program", ["tests/run", ".ci/run"])
+def test_an_interrupted_run_takes_everything_down(tree: Path, program: str) -> None:
+    up, down = tree.parent / "up", tree.parent / "down"
+    body = f"p = subprocess.Popen(['sleep', '600']); pathlib.Path('{up}').touch()\n    try: time.sleep(600)\n"
+    body += f"    finally: p.kill(); p.wait(); pathlib.Path('{down}').touch()"
+    (tree / "tests/unit/test_it.py").write_text(f"import pathlib, subprocess, time\ndef test_it():\n    {body}\n")
+    process = subprocess.Popen([tree / program, "unit"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    end = time.monotonic() + DEADLINE
+    while not up.exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=DEADLINE)
+    lines = output.decode().splitlines()
+    assert process.returncode == 128 + signal.SIGTERM, lines
+    assert lines[-1].startswith("0 passed, 1 failed"), lines
+    assert down.exists()
+    assert not [line for line in lines if line.startswith("left running")]
+
+
+def test_what_is_unknown_is_refused(tree: Path) -> None:
+    assert run(tree / "tests/run", "no-such-step")[0] == 2
+    assert run(tree / "tests/run", "-k")[0] == 2
+    status, lines = run(tree / "tests/run", "--help")
+    assert (status, lines[0].startswith("Usage: tests/run")) == (0, True)
