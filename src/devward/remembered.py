@@ -6,7 +6,8 @@ is worth holding a repair back for.
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from devward.errors import DevwardError
@@ -64,9 +65,17 @@ class Remembered:
             return True
         return await self.update(lambda state: state.with_digest(path, digest))
 
+    async def forget(self, path: str) -> bool:
+        """Forget that devward has written at this path, for when the first write came to nothing."""
+        return await self.update(lambda state: dataclasses.replace(state, digests=_without(state.digests, path)))
+
     def backup(self, name: str, data: bytes) -> str:
         """Keep a copy of a file, from a worker thread. Raises DevwardError or OSError: then the file must not be replaced."""
         return self._store.backup(name, data)
+
+
+def _without(digests: Mapping[str, tuple[str, ...]], path: str) -> Mapping[str, tuple[str, ...]]:
+    return MappingProxyType({key: value for key, value in digests.items() if key != path})
 
 
 def without_pause(state: State) -> State:

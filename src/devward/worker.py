@@ -9,7 +9,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
@@ -28,6 +28,8 @@ class Worker:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = asyncio.Lock()
+        #: A call that still runs though nobody waits for its result: it was given up on, or its caller went away.
+        self._left: asyncio.Future[Any] | None = None
         self._hung = False
 
     @property
@@ -41,18 +43,27 @@ class Worker:
             if self._hung:
                 raise WorkerHung(f"the {self._name} thread still waits for the file system")
             loop = asyncio.get_running_loop()
+            end = loop.time() + deadline
+            if self._left is not None:
+                await asyncio.wait({self._left}, timeout=deadline)
+            if self._left is not None:
+                self._hung = True
+                raise WorkerHung(f"the {self._name} thread still waits for the file system")
             answer: asyncio.Future[_T] = loop.create_future()
 
             def done(result: _T | None, error: BaseException | None) -> None:
+                if error is not None:
+                    answer.set_exception(error)
+                else:
+                    answer.set_result(result)  # type: ignore[arg-type] # None only where _T includes it
+                if self._left is not answer:
+                    return
+                answer.exception()  # looked at: nobody waits for it
+                self._left = None
                 if self._hung:
                     self._hung = False
                     if self._on_recovered is not None:
                         self._on_recovered()
-                elif not answer.done():
-                    if error is not None:
-                        answer.set_exception(error)
-                    else:
-                        answer.set_result(result)  # type: ignore[arg-type] # None only where _T includes it
 
             def work() -> None:
                 try:
@@ -65,14 +76,15 @@ class Worker:
             self._start()
             self._calls.put(work)
             try:
-                async with asyncio.timeout(deadline):
-                    return await asyncio.shield(answer)
-            except TimeoutError:
+                await asyncio.wait({answer}, timeout=end - loop.time())
+            finally:
+                if not answer.done():
+                    self._left = answer
+            # Not by an exception of a timeout: the call's own error may be a TimeoutError (ETIMEDOUT), and it has ended then.
+            if not answer.done():
                 self._hung = True
-                raise WorkerHung(f"the file system did not answer within {deadline:g} s") from None
-            except asyncio.CancelledError:
-                self._hung = not answer.done()
-                raise
+                raise WorkerHung(f"the file system did not answer within {deadline:g} s")
+            return answer.result()
 
     def close(self) -> None:
         """Let the thread end once it is idle."""
