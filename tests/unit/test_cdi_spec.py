@@ -17,6 +17,7 @@ from devward.cdi.document import MAX_ALIASED_NODES
 from devward.cdi.scalar import float_text, resolve_scalar
 from devward.cdi.spec import (
     KNOWN_VERSIONS,
+    LoadedSpec,
     NotExamined,
     SpecError,
     differences,
@@ -28,6 +29,8 @@ from devward.cdi.spec import (
 from devward.model import DeviceKind
 
 VERDICTS: list[dict[str, Any]] = json.loads((Path(__file__).parent.parent / "data" / "cdi-verdicts.json").read_text("utf-8"))
+#: No database: the suite also runs where it may not write, and a slow machine is no failure.
+PROPERTY = settings(database=None, deadline=None)
 KVM = "hyperlight.dev/hypervisor=kvm"
 DESIRED = render_hypervisor([DeviceKind.KVM, DeviceKind.MSHV], uid=65534, gid=65534)
 
@@ -52,6 +55,14 @@ def refused(data: bytes, name: str = "x.json") -> str:
     return str(caught.value)
 
 
+def verdict_on(data: bytes, name: str = "x.json") -> tuple[LoadedSpec | None, str]:
+    """Return what was loaded, or None and why not."""
+    try:
+        return load(data, name), ""
+    except SpecError as error:
+        return None, str(error)
+
+
 # --- the reference's verdicts ----------------------------------------------------------------------------------------
 def test_the_recorded_verdicts_are_all_there() -> None:
     assert len(VERDICTS) == 178
@@ -59,14 +70,12 @@ def test_the_recorded_verdicts_are_all_there() -> None:
 
 @pytest.mark.parametrize("verdict", VERDICTS, ids=[f"{index}-{entry['name'][:40]!r}" for index, entry in enumerate(VERDICTS)])
 def test_the_verdict_and_the_devices_are_the_reference_loaders(verdict: dict[str, Any]) -> None:
-    try:
-        loaded = load(verdict["text"].encode(), "f" + verdict["ext"])
-    except SpecError as error:
-        assert not verdict["accepted"], f"refused: {error}"
-        assert str(error)
-        assert str(error).isprintable()
+    loaded, error = verdict_on(verdict["text"].encode(), "f" + verdict["ext"])
+    assert (loaded is not None) == verdict["accepted"], error or f"the reference says: {verdict['error']}"
+    if loaded is None:
+        assert error
+        assert error.isprintable()
     else:
-        assert verdict["accepted"], f"the reference says: {verdict['error']}"
         assert list(loaded.devices) == verdict["devices"]
         assert loaded.version in KNOWN_VERSIONS
         assert loaded.minimum_version in KNOWN_VERSIONS
@@ -123,12 +132,8 @@ NOTATIONS = [
 @pytest.mark.parametrize(("data", "accepted"), NOTATIONS)
 def test_notation_counts_as_it_does_for_the_reference(data: bytes, accepted: bool) -> None:
     """Only the shape is judged here: what is missing from these documents is another error."""
-    try:
-        load(data, "x.yaml")
-    except SpecError as error:
-        assert (str(error) == "engines do not know its cdiVersion ''") == accepted, str(error)
-    else:
-        pytest.fail("none of these is a whole document")
+    error = refused(data, "x.yaml")
+    assert (error == "engines do not know its cdiVersion ''") == accepted, error
 
 
 @pytest.mark.parametrize(
@@ -149,7 +154,8 @@ def test_notation_counts_as_it_does_for_the_reference(data: bytes, accepted: boo
         ("+9223372036854775808", 9223372036854775808.0),
         ("1e400", "1e400"),
         (".5", 0.5),
-        (".5_0", ".5_0"),
+        (".5_0", 0.5),
+        (".5__0", ".5__0"),
         (".", "."),
         ("1.", 1.0),
         ("1:30", "1:30"),
@@ -188,6 +194,7 @@ def test_floats_become_the_text_that_go_gives_them(number: float, text: str) -> 
     assert float_text(number) == text
 
 
+@settings(PROPERTY)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_the_text_of_a_float_is_the_float(number: float) -> None:
     assert float(float_text(number)) == number
@@ -333,15 +340,19 @@ def test_hostile_input_ends_in_an_ordinary_error(name: str) -> None:
     assert len(text) < 400
     assert text.isprintable()
     kind_of(data, "x.json")
+    told: tuple[str, ...]
     try:
-        assert differences(data, DESIRED)
+        told = differences(data, DESIRED)
     except SpecError as error:
-        assert len(str(error)) < 400
+        told = (str(error),)
+    assert told
+    assert all(len(entry) < 400 for entry in told)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_input_ends_the_same_without_libyaml(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    yaml = pytest.importorskip("yaml", reason="PyYAML is needed to read foreign YAML files")
+    import yaml
+
     monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
     assert len(refused(HOSTILE[name][:MEBIBYTE])) < 400
 
@@ -358,23 +369,17 @@ def test_aliases_are_fine_within_bounds() -> None:
     assert refused(many, "x.yaml") == "its aliases repeat too much"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(PROPERTY, max_examples=300)
 @given(st.binary(max_size=80))
 def test_any_bytes_give_a_verdict(data: bytes) -> None:
-    try:
-        load(data, "x.json")
-    except SpecError as error:
-        assert str(error).isprintable()
+    assert verdict_on(data)[1].isprintable()
     kind_of(data, "x.json")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(PROPERTY, max_examples=300)
 @given(st.text(alphabet="{}[]:,\"'\\#&*!|>%@-? \t\n~<.0123456789abkindy", max_size=80))
 def test_any_notation_gives_a_verdict(text: str) -> None:
-    try:
-        load(text.encode(), "x.yaml")
-    except SpecError as error:
-        assert str(error).isprintable()
+    assert verdict_on(text.encode(), "x.yaml")[1].isprintable()
 
 
 # --- PyYAML ----------------------------------------------------------------------------------------------------------
@@ -403,7 +408,8 @@ def test_without_pyyaml_only_yaml_is_not_examined(monkeypatch: pytest.MonkeyPatc
 
 
 def test_without_libyaml_long_yaml_is_not_examined(monkeypatch: pytest.MonkeyPatch) -> None:
-    yaml = pytest.importorskip("yaml", reason="PyYAML is needed to read foreign YAML files")
+    import yaml
+
     monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
     with pytest.raises(NotExamined):
         load(b"# " + b"x" * document_module.MAX_WITHOUT_LIBYAML, "x.yaml")
@@ -411,13 +417,11 @@ def test_without_libyaml_long_yaml_is_not_examined(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("verdict", [entry for entry in VERDICTS if len(entry["text"]) < document_module.MAX_WITHOUT_LIBYAML])
 def test_the_verdict_is_the_same_without_libyaml(verdict: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    yaml = pytest.importorskip("yaml", reason="PyYAML is needed to read foreign YAML files")
+    import yaml
+
     monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
-    try:
-        accepted, devices = True, list(load(verdict["text"].encode(), "f" + verdict["ext"]).devices)
-    except SpecError:
-        accepted, devices = False, []
-    assert (accepted, devices) == (verdict["accepted"], verdict["devices"])
+    loaded, error = verdict_on(verdict["text"].encode(), "f" + verdict["ext"])
+    assert (loaded is not None, list(loaded.devices if loaded else ())) == (verdict["accepted"], verdict["devices"]), error
 
 
 def test_json_alone_imports_no_yaml() -> None:
@@ -524,7 +528,7 @@ def test_the_document_is_canonical() -> None:
 )
 def test_a_document_that_engines_would_refuse_is_not_rendered(kinds: list[DeviceKind], uid: int, gid: int) -> None:
     """R5: 4294967296 makes every allocation fail as unresolvable."""
-    with pytest.raises(ValueError, match="at least one device|must be between"):
+    with pytest.raises(ValueError, match=r"at least one device|must be between"):
         render_hypervisor(kinds, uid=uid, gid=gid)
 
 
@@ -598,6 +602,7 @@ def paths_into(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str |
     return [path, *(below for key, member in items for below in paths_into(member, (*path, key)))]
 
 
+@settings(PROPERTY)
 @given(
     st.sampled_from(paths_into(json.loads(DESIRED))),
     st.recursive(

@@ -1,7 +1,7 @@
 """Foreign text made fit to be shown."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devward.text import printable, quoted
@@ -42,6 +42,8 @@ def test_a_limit_below_one_is_refused() -> None:
         printable("x", 0)
 
 
+# No database: the suite also runs where it may not write.
+@settings(database=None, deadline=None)
 @given(st.text(alphabet=st.characters(), max_size=60), st.integers(1, 70))
 def test_the_result_prints_fits_and_stays(text: str, limit: int) -> None:
     shown = printable(text, limit)

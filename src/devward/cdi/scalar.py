@@ -21,7 +21,7 @@ _WORDS: Final[dict[str, bool | float | None]] = {
 }
 _INTEGER: Final = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_DOT_FLOAT: Final = re.compile(r"\.[0-9]+(?:[eE][-+]?[0-9]+)?")
+_DOT_FLOAT: Final = re.compile(r"\.[0-9]+(?:_[0-9]+)*(?:[eE][-+]?[0-9]+(?:_[0-9]+)*)?")
 _TIMESTAMP: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ][0-9].*)?")
 LONG_TAG: Final = "tag:yaml.org,2002:"
 INT64_MAX: Final = 2**63 - 1
@@ -62,7 +62,7 @@ def resolve_scalar(text: str) -> Value:
         return _WORDS[text]
     first = text[0]
     if first == ".":
-        number = _finite(text) if _DOT_FLOAT.fullmatch(text) else None
+        number = _finite(text.replace("_", "")) if _DOT_FLOAT.fullmatch(text) else None
         return text if number is None else number
     if first in "+-0123456789":
         plain = text.replace("_", "")
