@@ -1,4 +1,4 @@
-"""What the bus tests share: a private message bus with devward's own policy file, a polkit that can be told what to say, and a fake daemon behind the bus.
+"""What the bus tests share: a private bus with devward's own policy file, a polkit that is told what to say, a fake daemon behind the bus.
 
 Nothing here touches the system bus. Where the tests run as root, calls of another user are real: made through setpriv.
 """
@@ -62,6 +62,7 @@ _CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configura
   <type>system</type>
   <listen>unix:path={socket}</listen>
   <auth>EXTERNAL</auth>
+  <limit name="max_replies_per_connection">8192</limit>
   <policy context="default">
     <allow user="*"/>
     <deny own="*"/>
@@ -102,7 +103,9 @@ def start_bus(directory: Path) -> Bus:
     extra = "" if os.geteuid() == 0 else f'<policy user="{os.geteuid()}"><allow own="{names.BUS_NAME}"/></policy>'
     config = directory / "bus.conf"
     config.write_text(_CONFIG.format(socket=socket, extra=extra, policy=ROOT / "dbus" / "org.devward.Devward1.conf"))
-    process = subprocess.Popen(["dbus-daemon", f"--config-file={config}", "--nofork", "--nopidfile"], stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        ["dbus-daemon", f"--config-file={config}", "--nofork", "--nopidfile"], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     deadline = time.monotonic() + DEADLINE
     while not socket.exists():
         assert process.poll() is None, "dbus-daemon ended"
