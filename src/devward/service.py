@@ -54,7 +54,7 @@ class Service:
         audit: Audit,
         clock: Clock,
         allocation: AllocationCheck,
-        reload_configuration: Callable[[], Awaitable[None]],
+        reload_configuration: Callable[[Trigger], Awaitable[None]],
         dropped: Callable[[], int],
         loaded: LoadedConfig,
     ) -> None:
@@ -215,7 +215,7 @@ class Service:
     async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """Apply the configuration on disk. Raises ConfigRefused, and then the old one stays in force."""
         with self._audit.begin("action", "Reload was asked for", member="Reload", request=request) as record:
-            await self._reload_configuration()
+            await self._reload_configuration(request.trigger)
             record.succeed("The configuration on disk is in force")
         return (ActionResult("configuration", Outcome.SUCCESS, Reason.OK),)
 

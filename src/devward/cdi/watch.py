@@ -26,6 +26,7 @@ _CONTENT_MASK = (
     | Mask.MOVE_SELF
     | Mask.ONLYDIR
 )
+_FILE_MASK = Mask.MODIFY | Mask.ATTRIB | Mask.CLOSE_WRITE | Mask.DONT_FOLLOW
 _PARENT_MASK = Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR
 _SELF_GONE = Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.UNMOUNT | Mask.IGNORED | Mask.OVERFLOW
 
@@ -55,6 +56,9 @@ class DirectoryWatch:
         """Set every watch; one that stands already stays."""
         watches: dict[int, tuple[str, frozenset[str] | None]] = {}
         interesting: dict[str, set[str]] = {}
+        for path in self._owned:
+            # A second name made elsewhere, and a write through that name, show at the file itself only.
+            self._add(watches, path, _FILE_MASK, None)
         for directory in self._directories:
             self._add(watches, directory, _CONTENT_MASK, None)
             path = directory
@@ -98,6 +102,9 @@ class DirectoryWatch:
             if watched is None:
                 continue  # the last words of a watch that was dropped
             directory, children = watched
+            if directory in self._owned:
+                owned.add(directory)
+                continue
             path = os.path.join(directory, event.name)
             if not event.name:
                 changed = bool(event.mask & (_SELF_GONE | Mask.ATTRIB))

@@ -1,0 +1,73 @@
+"""Whether devward says that it can vouch for something, and the one line that it says it in."""
+
+import pytest
+
+from devward.model import ConfigState, DeviceKind, DeviceView, Health, Identity, Reason, SpecState, SpecView
+from devward.readiness import DeviceStanding, Readiness, judge
+
+KVM_FILE = "/etc/cdi/hyperlight.dev-hypervisor.json"
+
+
+def device(
+    health: Health = Health.HEALTHY,
+    reason: Reason = Reason.OK,
+    *,
+    effective: bool = True,
+    why: Reason = Reason.OK,
+    kind: DeviceKind = DeviceKind.KVM,
+) -> DeviceStanding:
+    view = DeviceView(kind, f"/dev/{kind}", "10:232", Identity.VALID, 1, health, 1, reason, "", 1, 1)
+    return DeviceStanding(view, effective, why)
+
+
+def spec(state: SpecState = SpecState.TRUE, reason: Reason = Reason.OK) -> SpecView:
+    return SpecView(KVM_FILE, "hyperlight.dev/hypervisor", (), state, 1, reason, "", 0, 0, "")
+
+
+def judged(
+    *devices: DeviceStanding, file: SpecView | None = None, started: bool = True, config: ConfigState = ConfigState.GOOD
+) -> Readiness:
+    return judge(started=started, devices=devices, spec=file or spec(), config_state=config)
+
+
+def test_nothing_to_watch_is_ready() -> None:
+    assert judged(file=spec(SpecState.EMPTY)) == Readiness(ready=True, reasons=(), status="nothing to watch on this host")
+
+
+def test_not_ready_before_the_first_pass() -> None:
+    assert judged(device(), started=False) == Readiness(ready=False, reasons=("devwardd: starting",), status="starting")
+
+
+def test_one_usable_device_is_enough() -> None:
+    other = device(Health.MISSING, Reason.DEVICE_MISSING, kind=DeviceKind.MSHV)
+    result = judged(device(), other)
+    assert result.ready
+    assert result.status.startswith("/dev/kvm usable, its CDI file true; /dev/mshv missing: The device node does not exist")
+
+
+@pytest.mark.parametrize("state", sorted(set(SpecState) - {SpecState.TRUE, SpecState.CONFLICT, SpecState.SHADOWED}))
+def test_a_healthy_device_without_a_true_file_is_not_ready(state: SpecState) -> None:
+    result = judged(device(), file=spec(state, Reason.CDI_READ_ONLY))
+    assert not result.ready
+    assert result.reasons == (f"{KVM_FILE}: cdi-read-only",)
+    assert f"is {state}" in result.status
+
+
+@pytest.mark.parametrize("health", sorted(set(Health) - {Health.HEALTHY}))
+def test_an_unusable_device_is_not_ready(health: Health) -> None:
+    result = judged(device(health, Reason.HYPERVISOR_BUSY))
+    assert result.reasons == ("/dev/kvm: hypervisor-busy",)
+    assert "Another hypervisor holds the CPU" in result.status
+
+
+@pytest.mark.parametrize("reason", [Reason.CDI_SHADOWED, Reason.CDI_CONFLICT, Reason.CDI_ENGINE_BLOCKED, Reason.CDI_DIRECTORY_NOT_READ])
+def test_a_file_that_engines_do_not_use_is_not_ready(reason: Reason) -> None:
+    result = judged(device(effective=False, why=reason), file=spec(SpecState.SHADOWED, reason))
+    assert not result.ready
+    assert result.reasons == (f"/dev/kvm: {reason}",)
+
+
+def test_a_refused_configuration_is_not_ready_though_everything_works() -> None:
+    result = judged(device(), config=ConfigState.REFUSED)
+    assert result.reasons == ("configuration: config-refused",)
+    assert result.status.endswith("the configuration on disk is refused")
