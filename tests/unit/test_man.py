@@ -1,0 +1,59 @@
+"""The man pages say what the code does: they are generated from it or held to it."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from devward import __main__ as command_line
+from devward import config, names
+from devward.model import Reason
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGES = REPOSITORY / "packaging" / "man"
+
+
+def page(name: str) -> str:
+    return (PAGES / name).read_text().replace("\\-", "-").replace("\\&", "")
+
+
+@pytest.mark.parametrize("name", ["devward.toml.5", "devwardd.8", "org.devward.Devward1.5"])
+def test_generated_pages_are_those_in_the_tree(name: str, tmp_path: Path) -> None:
+    subprocess.run([str(PAGES / "generate.py"), str(tmp_path)], check=True)
+    assert (tmp_path / name).read_text() == (PAGES / name).read_text(), "run packaging/man/generate.py"
+
+
+def test_every_option_of_devwardd_is_documented_and_back() -> None:
+    text = page("devwardd.8")
+    options = {option for action in command_line.parser()._actions for option in action.option_strings}
+    documented = set(re.findall(r"(?<![\w-])(--?[a-z][a-z-]*)", text[text.index(".SH OPTIONS") : text.index(".SH EXIT STATUS")]))
+    assert documented == options
+
+
+def test_every_exit_status_is_documented() -> None:
+    text = page("devwardd.8")
+    section = text[text.index(".SH EXIT STATUS") : text.index(".SH SIGNALS")]
+    statuses = {value for name, value in vars(command_line).items() if name.startswith("EXIT_")}
+    assert set(map(int, re.findall(r"^(\d+)$", section, re.M))) == statuses
+
+
+def test_every_reason_and_event_is_in_the_page() -> None:
+    text = page("devwardd.8")
+    for word in [*filter(None, Reason), *names.MESSAGE_IDS]:
+        assert f".B {word}\n" in text, word
+    for identifier in names.MESSAGE_IDS.values():
+        assert f"MESSAGE_ID {identifier}" in text
+
+
+def test_every_journal_field_is_named() -> None:
+    text = page("devwardd.8")
+    section = text[text.index(".SH JOURNAL") : text.index(".SH FILES")]
+    fields = {value for name, value in vars(names).items() if name.startswith("FIELD_")}
+    assert set(re.findall(r"DEVWARD_[A-Z0-9_]+", section)) == fields
+
+
+def test_every_key_is_documented() -> None:
+    text = page("devward.toml.5")
+    for key in config.KEYS:
+        assert f".B {key.name}\n" in text
