@@ -52,11 +52,22 @@ class Plan:
     backup: bool = False
 
 
-def decide(found: FileFacts, desired: bytes | None, file_name: str, own_kind: str, *, known: bool, adopt: bool, withdrawing: bool) -> Plan:
+def decide(
+    found: FileFacts,
+    desired: bytes | None,
+    file_name: str,
+    own_kind: str,
+    *,
+    known: bool,
+    adopt: bool,
+    withdrawing: bool,
+    undecided: bool = False,
+) -> Plan:
     """Plan the step from `found` to `desired` (None: no file).
 
     `known`: devward has written this path before, so every regular file there is its own. `adopt`: an administrator said to take it over.
     `withdrawing`: devices are watched and none may be published, so an unknown file of our kind must go too.
+    `undecided`: of some device it is not known yet whether it may be published, so the file must not go for want of it.
     """
     if found.entry is Entry.UNREACHABLE:
         return Plan(Step.NONE, SpecState.BLOCKED, found.reason, found.detail)
@@ -72,6 +83,8 @@ def decide(found: FileFacts, desired: bytes | None, file_name: str, own_kind: st
         kind = spec.kind_of(found.data, file_name)
         if kind is not None and kind != own_kind:
             return Plan(Step.NONE, SpecState.FOREIGN, Reason.CDI_FOREIGN, f"its kind is {kind}")
+    if desired is None and undecided:
+        return Plan(Step.NONE, SpecState.UNKNOWN, Reason.NOT_CHECKED)
     if desired is None:
         if not known and not adopt and not withdrawing:
             return Plan(Step.NONE, SpecState.EMPTY, Reason.OK, "a file of this kind that devward did not write is left alone")
@@ -136,6 +149,11 @@ def membership(before: Membership, devices: Sequence[Candidate], policy: Withdra
                 published.add(kind)
                 leaving.append((kind, began))
     return Membership(frozenset(published), tuple(leaving))
+
+
+def undecided(state: Membership, devices: Sequence[Candidate], policy: WithdrawPolicy) -> bool:
+    """Tell whether some device outside the document may yet turn out to be fit for it."""
+    return any(device.kind not in state.published and not _unfit(device, policy) for device in devices)
 
 
 def next_withdrawal(state: Membership, settle_time: float) -> float | None:

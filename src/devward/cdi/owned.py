@@ -2,14 +2,15 @@
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from devward.audit import Audit
-from devward.cdi import contest, decision, store
+from devward.cdi import contest, decision, spec, store
 from devward.cdi.contest import Contest
 from devward.cdi.decision import Entry, FileFacts, Plan, Step
-from devward.cdi.store import EntryType, Found, StoreError
+from devward.cdi.store import EntryType, Found, NotAsWritten, StoreError
 from devward.clock import Clock
 from devward.devices.health import sentence
 from devward.errors import DevwardError
@@ -21,6 +22,16 @@ from devward.worker import Worker, WorkerHung
 FILE_DEADLINE = 5.0
 #: How often a pass starts over because the directory changed under it.
 ATTEMPTS = 4
+
+#: The states of which the audit trail tells, and as what.
+_TOLD: Mapping[SpecState, str] = MappingProxyType(
+    {
+        SpecState.BLOCKED: "spec-blocked",
+        SpecState.FOREIGN: "spec-foreign",
+        SpecState.CONFLICT: "spec-conflict",
+        SpecState.SHADOWED: "spec-conflict",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +49,24 @@ class Order:
     adopt: bool = False
     dry_run: bool = False
     withdrawing: bool = False
+    undecided: bool = False
     contested_after: int = 5
     request: ActionRequest | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How an owned file stands, and what it holds."""
+
+    state: SpecState
+    reason: Reason = Reason.OK
+    detail: str = ""
+    #: Qualified names.
+    devices: tuple[str, ...] = ()
+
+
 class OwnedSpec:
-    """The state of one owned file; one pass at a time, which the reconciler sees to."""
+    """The state of one owned file; one pass at a time, which the reconciler sees to. What a pass finds is published at its end, once."""
 
     def __init__(
         self,
@@ -69,15 +92,17 @@ class OwnedSpec:
         self._audit = audit
         self._clock = clock
         self._on_repair = on_repair
-        self._adopted = False
-        self._last_desired: bytes | None = None
+        self._standing = Standing(SpecState.UNKNOWN, Reason.NOT_CHECKED)
+        self._repairs: list[RepairCause] = []
+        #: The document that the file was last known to hold.
+        self._last_true: bytes | None = None
         self._label: str | None = None
         self._label_known = False
 
     @property
     def known(self) -> bool:
         """Whether devward has written this path before, so that every regular file there is its own."""
-        return self._adopted or bool(self._remembered.known_digests(self.path))
+        return bool(self._remembered.known_digests(self.path))
 
     async def found_devices(self) -> bytes | None:
         """Return the content at the path if it is a regular file of ours, for the first pass; None otherwise."""
@@ -88,13 +113,11 @@ class OwnedSpec:
         return found.data if self.known else None
 
     async def reconcile(self, order: Order) -> ActionResult:
-        """Make one pass and publish its result in `view`."""
+        """Make one pass, whose result `publish` tells. A dry run changes nothing, the published state included."""
         result = ActionResult(self.path, Outcome.FAILURE, Reason.DEADLINE)
         for _ in range(ATTEMPTS):
             try:
-                found = await self._look()
-                if found.entry is not EntryType.REGULAR:
-                    self.view = replace(self.view, devices=())
+                found = await self._look(order)
                 plan = decision.decide(
                     self._facts(found),
                     order.desired,
@@ -103,30 +126,52 @@ class OwnedSpec:
                     known=self.known,
                     adopt=order.adopt,
                     withdrawing=order.withdrawing,
+                    undecided=order.undecided,
                 )
-                result = await self._follow(plan, found, order)
-                break
+                if order.dry_run:
+                    return _foretell(plan, self.path)
+                return await self._follow(plan, found, order)
             except WorkerHung as error:
-                self._publish(SpecState.BLOCKED, Reason.CDI_TIMEOUT, str(error))
-                result = ActionResult(self.path, Outcome.FAILURE, Reason.CDI_TIMEOUT)
-                break
+                self._standing = Standing(SpecState.BLOCKED, Reason.CDI_TIMEOUT, str(error))
+                return ActionResult(self.path, Outcome.FAILURE, Reason.CDI_TIMEOUT)
             except _ChangedMeanwhile:
                 continue
-        self._last_desired = order.desired
         return result
 
-    def overlay(self, state: SpecState, reason: Reason, detail: str) -> None:
-        """Publish what the engines make of a file that is in order by itself: conflict or shadowed; TRUE ends that."""
-        if self.view.state in (SpecState.TRUE, SpecState.CONFLICT, SpecState.SHADOWED, SpecState.EMPTY):
-            self._publish(state, reason, detail)
+    def publish(self, engines: Standing | None) -> None:
+        """Publish the result of the pass: of a file that is in order by itself, what engines make of it (None: nothing else)."""
+        standing = self._standing
+        if engines is not None and standing.state in (SpecState.TRUE, SpecState.EMPTY):
+            standing = replace(engines, devices=standing.devices)
+        before = self.view
+        since = before.state_since_usec if standing.state is before.state else self._clock.realtime_usec()
+        self.view = replace(
+            before,
+            state=standing.state,
+            reason=standing.reason,
+            text=standing.detail if standing.reason is Reason.OK else sentence(standing.reason, standing.detail),
+            state_since_usec=since,
+            devices=standing.devices,
+        )
+        repairs, self._repairs = self._repairs, []
+        for cause in repairs:
+            self._on_repair(self.path, cause)
+        if (self.view.state, self.view.reason) != (before.state, before.reason):
+            self._tell(before.state)
 
     def switched_off(self) -> None:
         """Publish that the file is not looked at."""
-        self._publish(SpecState.UNKNOWN, Reason.CDI_PAUSED, "cdi mode is off")
+        self._standing = Standing(SpecState.UNKNOWN, Reason.CDI_PAUSED, "cdi mode is off")
+        self.publish(None)
 
-    async def _look(self) -> Found:
+    def broke_off(self, error: Exception) -> None:
+        """Publish that it is not known how the file stands, since a pass ended before its time."""
+        self._standing = Standing(SpecState.UNKNOWN, Reason.NOT_CHECKED, f"the latest pass was broken off by {type(error).__name__}")
+        self.publish(None)
+
+    async def _look(self, order: Order) -> Found:
         found = await self._worker.run(lambda: store.look(self.directory, self.file_name), FILE_DEADLINE)
-        if found.label is not None and not self._label_known:
+        if found.label is not None and not self._label_known and order.may_write and not order.dry_run:
             try:
                 self._label = await self._worker.run(lambda: store.fresh_label(self.directory, self.file_name), FILE_DEADLINE)
                 self._label_known = True
@@ -159,28 +204,38 @@ class OwnedSpec:
         if plan.step is Step.NONE:
             return await self._nothing_to_do(plan, found, order, now)
         cause = plan.cause or RepairCause.STALE
-        if order.dry_run:
-            return ActionResult(self.path, Outcome.DRY_RUN, cause)
+        held = self._devices_in(found)
         if not order.may_write:
-            self._publish(SpecState.DRIFTED, plan.reason, plan.detail)
+            self._standing = Standing(SpecState.DRIFTED, plan.reason, plan.detail, held)
             return ActionResult(self.path, Outcome.NOOP, Reason.CDI_PAUSED)
         if not order.demanded and not contest.may_repair(self.contest, now):
-            self._publish(SpecState.CONTESTED, Reason.CDI_CONTESTED, plan.detail)
+            self._standing = Standing(SpecState.CONTESTED, Reason.CDI_CONTESTED, plan.detail, held)
             return ActionResult(self.path, Outcome.NOOP, Reason.CDI_CONTESTED)
         return await self._act(plan, cause, found, order)
 
     async def _nothing_to_do(self, plan: Plan, found: Found, order: Order, now: float) -> ActionResult:
+        self._standing = Standing(plan.state, plan.reason, plan.detail)
+        if plan.state in (SpecState.TRUE, SpecState.EMPTY):
+            self._last_true = order.desired
         if plan.state is SpecState.TRUE:
             self.contest = contest.calmed(self.contest, now)
-            if found.data is not None and not order.dry_run:
+            if found.data is not None:
                 await self._remembered.add_digest(self.path, _digest(found.data))
-        devices = order.devices if plan.state is SpecState.TRUE else ()
-        if self.contest.contested and plan.state is SpecState.TRUE:
-            self._publish(SpecState.CONTESTED, Reason.CDI_CONTESTED, "it is true at this moment", devices)
-        else:
-            self._publish(plan.state, plan.reason, plan.detail, devices)
+            self._standing = replace(self._standing, devices=order.devices)
+            if self.contest.contested:
+                self._standing = Standing(SpecState.CONTESTED, Reason.CDI_CONTESTED, "it is true at this moment", order.devices)
         blocked = plan.state in (SpecState.BLOCKED, SpecState.FOREIGN)
         return ActionResult(self.path, Outcome.FAILURE if blocked else Outcome.NOOP, plan.reason)
+
+    def _devices_in(self, found: Found) -> tuple[str, ...]:
+        """Return the devices of our kind that engines find in the file as it is."""
+        if found.data is None:
+            return ()
+        try:
+            loaded = spec.load(found.data, self.file_name)
+        except spec.SpecError:
+            return ()
+        return loaded.devices if loaded.kind == self._kind else ()
 
     async def _act(self, plan: Plan, cause: RepairCause, found: Found, order: Order) -> ActionResult:
         before = _digest(found.data) if found.data is not None else ""
@@ -209,7 +264,9 @@ class OwnedSpec:
                 await self._change(plan, found, order)
             except StoreError as error:
                 record.fail(error.reason, f"{self.path} could not be {'removed' if removing else 'written'}: {error}")
-                self._publish(SpecState.BLOCKED, error.reason, str(error))
+                self._standing = Standing(SpecState.BLOCKED, error.reason, str(error), self._devices_in(found))
+                if isinstance(error, NotAsWritten):
+                    self._interfered(order)
                 if error.reason is Reason.CDI_MISSING:
                     raise _ChangedMeanwhile from error
                 return ActionResult(self.path, Outcome.FAILURE, error.reason)
@@ -223,6 +280,7 @@ class OwnedSpec:
 
     async def _change(self, plan: Plan, found: Found, order: Order) -> None:
         """Carry the plan out. The digest is remembered first: a crash in between leaves a file that is known to be ours."""
+        copied = found.data if plan.backup else None
         if plan.backup:
             data = found.data
             if data is None:
@@ -232,28 +290,39 @@ class OwnedSpec:
             except (DevwardError, OSError) as error:
                 raise StoreError(Reason.CDI_IO_ERROR, f"no copy of the file that stands there could be kept: {error}") from error
         if plan.step is Step.REMOVE or order.desired is None:
-            await self._worker.run(lambda: store.remove(self.directory, self.file_name), FILE_DEADLINE)
+            await self._worker.run(lambda: store.remove(self.directory, self.file_name, copied=copied), FILE_DEADLINE)
             return
-        desired = order.desired
+        desired, first = order.desired, not self.known
         await self._remembered.add_digest(self.path, _digest(desired))
-        self._label = await self._worker.run(lambda: store.write(self.directory, self.file_name, desired), FILE_DEADLINE)
-        self._label_known = True
-        self._adopted = True
+        try:
+            label = await self._worker.run(lambda: store.write(self.directory, self.file_name, desired, copied=copied), FILE_DEADLINE)
+        except StoreError:
+            if first:
+                await self._remembered.forget(self.path)  # nothing of ours stands there: whatever comes next is not known to be ours
+            raise
+        self._label, self._label_known = label, True
 
     def _count(self, cause: RepairCause, order: Order) -> None:
-        """Count a repair and publish; what devward itself wanted otherwise than before is no sign that somebody interferes."""
-        now = self._clock.monotonic()
-        interfered = (
-            cause not in (RepairCause.WITHDRAWN, RepairCause.TAKE_OVER, RepairCause.ADOPTED) and order.desired == self._last_desired
-        )
-        step = self.contest.step
-        if interfered:
-            self.contest = contest.repaired(self.contest, now, order.contested_after)
+        """Count a repair; what devward itself wanted otherwise than before is no sign that somebody interferes."""
+        ours = cause in (RepairCause.WITHDRAWN, RepairCause.TAKE_OVER, RepairCause.ADOPTED) or order.desired != self._last_true
+        self._last_true = order.desired
+        if not ours:
+            self._interfered(order)
         self.view = replace(
             self.view, repair_count=self.view.repair_count + 1, last_repair_usec=self._clock.realtime_usec(), last_repair_cause=cause
         )
-        state = SpecState.EMPTY if order.desired is None else SpecState.CONTESTED if self.contest.contested else SpecState.TRUE
-        reason = Reason.CDI_CONTESTED if state is SpecState.CONTESTED else Reason.OK
+        self._repairs.append(cause)
+        if order.desired is None:
+            self._standing = Standing(SpecState.EMPTY)
+        elif self.contest.contested:
+            self._standing = Standing(SpecState.CONTESTED, Reason.CDI_CONTESTED, "", order.devices)
+        else:
+            self._standing = Standing(SpecState.TRUE, devices=order.devices)
+
+    def _interfered(self, order: Order) -> None:
+        """Count what something else did to the file since it was last true."""
+        step = self.contest.step
+        self.contest = contest.repaired(self.contest, self._clock.monotonic(), order.contested_after)
         if self.contest.step > step:
             self._audit.event(
                 "spec-contested",
@@ -262,39 +331,27 @@ class OwnedSpec:
                 reason=Reason.CDI_CONTESTED,
                 evidence={"step": self.contest.step, "wait_seconds": self.contest.wait},
             )
-        self._publish(state, reason, "", () if order.desired is None else order.devices)
-        self._on_repair(self.path, cause)
 
-    def _publish(self, state: SpecState, reason: Reason, detail: str, devices: tuple[str, ...] | None = None) -> None:
-        before = self.view
-        since = before.state_since_usec if state is before.state else self._clock.realtime_usec()
-        self.view = replace(
-            before,
-            state=state,
-            reason=reason,
-            text=sentence(reason, detail) if reason is not Reason.OK else detail,
-            state_since_usec=since,
-            devices=before.devices if devices is None else devices,
-        )
-        if (state, reason) == (before.state, before.reason):
-            return
-        told = {
-            SpecState.BLOCKED: "spec-blocked",
-            SpecState.FOREIGN: "spec-foreign",
-            SpecState.CONFLICT: "spec-conflict",
-            SpecState.SHADOWED: "spec-conflict",
-        }.get(state)
+    def _tell(self, before: SpecState) -> None:
+        """Record that the published state changed, where that is of interest by itself."""
+        view = self.view
+        told = _TOLD.get(view.state)
         if told is not None:
-            self._audit.transition(self.path, told, f"{self.path}: {self.view.text}", cdi_file=self.path, reason=reason)
-        elif before.state in (SpecState.BLOCKED, SpecState.FOREIGN, SpecState.CONFLICT, SpecState.SHADOWED) and state in (
-            SpecState.TRUE,
-            SpecState.EMPTY,
-        ):
+            self._audit.transition(self.path, told, f"{self.path}: {view.text}", cdi_file=self.path, reason=view.reason)
+        elif before in _TOLD and view.state in (SpecState.TRUE, SpecState.EMPTY):
             self._audit.transition(self.path, "spec-restored", f"{self.path} is true again", cdi_file=self.path)
 
 
 class _ChangedMeanwhile(Exception):
     """The directory was replaced, or the name came or went, while the file was written: look again."""
+
+
+def _foretell(plan: Plan, path: str) -> ActionResult:
+    """Return what a pass would come to that may act."""
+    if plan.step is not Step.NONE:
+        return ActionResult(path, Outcome.DRY_RUN, plan.cause or RepairCause.STALE)
+    blocked = plan.state in (SpecState.BLOCKED, SpecState.FOREIGN)
+    return ActionResult(path, Outcome.FAILURE if blocked else Outcome.NOOP, plan.reason)
 
 
 def _digest(data: bytes) -> str:

@@ -13,13 +13,13 @@ from devward import names
 from devward.audit import Audit
 from devward.cdi import contest, decision, spec
 from devward.cdi.decision import Candidate, Membership
+from devward.cdi.engines import SCAN_DEADLINE, Engines
 from devward.cdi.owned import Order, OwnedSpec
-from devward.cdi.resolve import Resolution, resolve
-from devward.cdi.scan import Scanner
 from devward.cdi.store import StoreError, sweep
 from devward.cdi.watch import DirectoryWatch, Touched
 from devward.clock import Clock, Coalescer
 from devward.config import CdiConfig
+from devward.errors import Stopping
 from devward.model import (
     ActionRequest,
     ActionResult,
@@ -40,10 +40,10 @@ _log = logging.getLogger(__name__)
 
 #: Seconds between passes that nothing asked for; they catch what events missed.
 SLOW_PASS = 60.0
-#: Seconds that a scan of the engines' directories may take.
-SCAN_DEADLINE = 5.0
+#: Seconds until the next pass after one that was broken off.
+AFTER_FAILURE = 10.0
 #: The first event of a burst is answered at once, the rest after this quiet, or at this ceiling, in seconds.
-TOUCH_QUIET, TOUCH_CEILING = 0.02, 0.1
+TOUCH_QUIET, TOUCH_CEILING = 0.005, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +84,21 @@ class CdiReconciler:
         self._clock = clock
         self._on_change = on_change
         self._on_repair = on_repair
-        self._scanner = Scanner()
-        self._resolution: Resolution | None = None
         self._scan_wanted = True
-        self._scan_problem = ""
         self._membership = Membership()
-        self._rivals: dict[DeviceKind, tuple[str, ...]] = {}
         self._lock = asyncio.Lock()
         self._waiting: _Waiting | None = None
         self._tasks: set[asyncio.Task[ActionResult]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._watch: DirectoryWatch | None = None
+        self._watch_warned = False
         self._touches = Coalescer(self._touched_again, quiet=TOUCH_QUIET, ceiling=TOUCH_CEILING, leading=True)
+        self._started = False
         self._closed = False
         self.last_pass_monotonic = clock.monotonic()
         self.passes = 0
         self._spec = self._make_spec()
+        self._engines = Engines(self._spec.path, config, scans)
 
     # --- what others see ---------------------------------------------------------------------------------------------
     @property
@@ -134,34 +133,11 @@ class CdiReconciler:
 
     def effective(self, kind: DeviceKind) -> tuple[bool, Reason, str]:
         """Tell whether engines would use our definition of a device, by the latest scan, and if not why."""
-        if self._resolution is None:
-            return False, Reason.CDI_TIMEOUT, self._scan_problem
-        if self._rivals.get(kind):
-            return False, Reason.CDI_CONFLICT, f"also in {', '.join(self._rivals[kind])}"
-        if self._resolution.engines_blocked is not None:
-            return False, Reason.CDI_ENGINE_BLOCKED, self._resolution.engines_blocked
-        found = self._resolution.effective(qualified(kind))
-        if found.file == self._spec.path:
-            return True, Reason.OK, ""
-        if found.file is not None:
-            return False, Reason.CDI_SHADOWED, f"{found.file} wins"
-        rivals = [path for path in found.contenders if path != self._spec.path]
-        if rivals:
-            return False, Reason.CDI_CONFLICT, f"also in {', '.join(rivals)}"
-        if self._config.directory not in self._config.engine_dirs:
-            return False, Reason.CDI_DIRECTORY_NOT_READ, self._config.directory
-        return False, Reason.CDI_NOT_PUBLISHED, ""
+        return self._engines.effective(qualified(kind))
 
     def findings(self) -> tuple[Finding, ...]:
         """What the latest scan of the engines' directories found, and what is wrong with the set-up."""
-        found = list(self._resolution.findings()) if self._resolution is not None else []
-        if self._scan_problem:
-            found.append(Finding(Reason.CDI_TIMEOUT, "engine_dirs", self._scan_problem))
-        if self._config.directory not in self._config.engine_dirs:
-            found.append(
-                Finding(Reason.CDI_DIRECTORY_NOT_READ, self._config.directory, f"{self._config.directory} is not in cdi.engine_dirs")
-            )
-        return tuple(found)
+        return self._engines.findings()
 
     # --- life ----------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
@@ -169,7 +145,7 @@ class CdiReconciler:
         await self._sweep()
         content = await self._spec.found_devices()
         self._membership = Membership(_kinds_in(content))
-        self._watch = self._make_watch()
+        self._started = True
         await self.run(PassRequest(Trigger.STARTUP, scan=True))
 
     async def configure(self, config: CdiConfig) -> None:
@@ -180,28 +156,34 @@ class CdiReconciler:
             self._config = config
             if new_file:
                 self._spec = self._make_spec()
-            if moved and self._watch is not None:
-                self._watch.close()
-                self._watch = self._make_watch()
+                await self._sweep()
+            if moved:
+                self._engines = Engines(self._spec.path, config, self._scans)
+                if self._watch is not None:
+                    self._watch.close()
+                    self._watch = None  # the next pass makes another
         self.nudge(Trigger.SIGNAL, scan=True)
 
     async def close(self) -> None:
-        """Finish the pass under way and stop."""
+        """Finish the passes that were asked for before, and stop."""
         self._closed = True
-        self._touches.cancel()
         if self._timer is not None:
             self._timer.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._touches.cancel()
         if self._watch is not None:
             self._watch.close()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # --- passes --------------------------------------------------------------------------------------------------------
     def nudge(self, trigger: Trigger, *, scan: bool = False) -> None:
-        """Have everything looked at again, soon, without waiting for it."""
-        self._join(PassRequest(trigger, scan=scan))
+        """Have everything looked at again, soon, without waiting for it; before `start` there is nothing to look at again."""
+        if self._started and not self._closed:
+            self._join(PassRequest(trigger, scan=scan))
 
     async def run(self, request: PassRequest) -> ActionResult:
-        """Wait for a pass that begins after this call and does at least what is requested."""
+        """Wait for a pass that begins after this call and does at least what is requested. Raises Stopping once closed."""
+        if self._closed:
+            raise Stopping("devward is stopping")
         return await asyncio.shield(self._join(request))
 
     def _join(self, request: PassRequest) -> asyncio.Task[ActionResult]:
@@ -227,41 +209,49 @@ class CdiReconciler:
 
     def _pass_done(self, task: asyncio.Task[ActionResult]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
+        failed = not task.cancelled() and task.exception() is not None
+        if failed:
             _log.error("a pass over the CDI files failed", exc_info=task.exception())
         if not self._closed and not self._tasks:
-            self._schedule()
+            self._schedule(failed=failed)
 
     async def _pass(self, request: PassRequest) -> ActionResult:
-        if self._watch is not None:
-            self._watch.rearm()
         self._scan_wanted = self._scan_wanted or request.scan
-        if self.mode is CdiMode.OFF and not request.demanded:
-            self._spec.switched_off()
-            result = ActionResult(self._spec.path, Outcome.NOOP, Reason.CDI_PAUSED)
-        else:
-            result = await self._reconcile(request)
+        try:
+            await self._rearm()
+            candidates = self._devices()
+            self._membership = decision.membership(
+                self._membership, candidates, self._config.withdraw, self._config.settle_time, self._clock.monotonic()
+            )
+            if self.mode is CdiMode.OFF and not request.demanded:
+                self._spec.switched_off()
+                result = ActionResult(self._spec.path, Outcome.NOOP, Reason.CDI_PAUSED)
+            else:
+                result = await self._reconcile(request, candidates)
+        except Exception as error:  # what was published is not known to hold any more; the error goes on to whoever waits, and to the log
+            self._spec.broke_off(error)
+            self._on_change()
+            raise
         self.last_pass_monotonic = self._clock.monotonic()
         self.passes += 1
         self._on_change()
         return result
 
-    async def _reconcile(self, request: PassRequest) -> ActionResult:
-        now = self._clock.monotonic()
-        candidates = self._devices()
-        self._membership = decision.membership(self._membership, candidates, self._config.withdraw, self._config.settle_time, now)
+    async def _reconcile(self, request: PassRequest, candidates: Sequence[Candidate]) -> ActionResult:
         if self._scan_wanted:
             await self._scan()
-        self._rivals = self._find_rivals()
-        result = await self._spec.reconcile(self._order(request, withdrawing=bool(candidates)))
+        kinds = self._document_kinds()
+        result = await self._spec.reconcile(self._order(request, kinds, candidates))
         if result.outcome is Outcome.SUCCESS:
-            await self._scan()  # what engines make of the directories has changed by our own act
-            self._rivals = self._find_rivals()
-        self._overlay()
+            await self._scan()  # what engines find has changed by our own act
+        if not request.dry_run:
+            left_out = [qualified(kind) for kind in self._membership.published - set(kinds)]
+            self._spec.publish(self._engines.overlay([qualified(kind) for kind in kinds], left_out))
+        if self._document_kinds() != kinds:
+            self.nudge(request.trigger)  # a rival turned up meanwhile
         return result
 
-    def _order(self, request: PassRequest, *, withdrawing: bool) -> Order:
-        kinds = self._document_kinds()
+    def _order(self, request: PassRequest, kinds: Sequence[DeviceKind], candidates: Sequence[Candidate]) -> Order:
         document = spec.render_hypervisor(kinds, uid=self._config.device_uid, gid=self._config.device_gid) if kinds else None
         return Order(
             desired=document,
@@ -271,53 +261,24 @@ class CdiReconciler:
             demanded=request.demanded,
             adopt=request.adopt,
             dry_run=request.dry_run,
-            withdrawing=withdrawing,
+            withdrawing=bool(candidates),
+            undecided=decision.undecided(self._membership, candidates, self._config.withdraw),
             contested_after=self._config.contested_after,
             request=request.request,
         )
 
     def _document_kinds(self) -> list[DeviceKind]:
-        return sorted(kind for kind in self._membership.published if not self._rivals.get(kind))
-
-    def _find_rivals(self) -> dict[DeviceKind, tuple[str, ...]]:
-        if self._resolution is None:
-            return {}
-        return {
-            kind: self._resolution.rivals(self._config.directory, self._spec.path, qualified(kind)) for kind in self._membership.published
-        }
-
-    def _overlay(self) -> None:
-        """Say of a file that is in order by itself whether engines can use what it says."""
-        rivals = sorted({path for paths in self._rivals.values() for path in paths})
-        if rivals:
-            self._spec.overlay(SpecState.CONFLICT, Reason.CDI_CONFLICT, f"left out because of {', '.join(rivals)}")
-            return
-        for kind in self._document_kinds():
-            usable, reason, detail = self.effective(kind)
-            if not usable and reason in (
-                Reason.CDI_SHADOWED,
-                Reason.CDI_CONFLICT,
-                Reason.CDI_ENGINE_BLOCKED,
-                Reason.CDI_DIRECTORY_NOT_READ,
-            ):
-                state = SpecState.CONFLICT if reason is Reason.CDI_CONFLICT else SpecState.SHADOWED
-                self._spec.overlay(state, reason, detail)
-                return
-        self._spec.overlay(SpecState.TRUE if self._document_kinds() else SpecState.EMPTY, Reason.OK, "")
+        """Return the devices for the document: one that another file of the directory defines would be dead in both."""
+        return sorted(kind for kind in self._membership.published if not self._engines.rivals(qualified(kind)))
 
     async def _scan(self) -> None:
-        directories = self._config.engine_dirs
-        if self._config.directory not in directories:
-            directories = (self._config.directory, *directories)
-        try:
-            self._resolution = resolve(await self._scans.run(lambda: self._scanner.scan(directories), SCAN_DEADLINE))
-            self._scan_problem = ""
-            self._scan_wanted = False
-        except WorkerHung as error:
-            self._resolution = None
-            self._scan_problem = f"the directories that engines read cannot be scanned: {error}"
+        self._scan_wanted = False  # before it begins: what changes from now on may escape it
+        if not await self._engines.scan():
+            self._scan_wanted = True
 
     async def _sweep(self) -> None:
+        if self.mode is not CdiMode.REPAIR:
+            return
         try:
             swept = await self._files.run(lambda: sweep(self._config.directory), SCAN_DEADLINE)
         except (StoreError, WorkerHung) as error:
@@ -332,19 +293,31 @@ class CdiReconciler:
             )
 
     # --- what leads to passes --------------------------------------------------------------------------------------------
+    async def _rearm(self) -> None:
+        """Set the watches anew. Not on the loop: to find a directory may take as long as its file system pleases."""
+        if self._watch is None and self._started:
+            self._watch = self._make_watch()
+        if self._watch is not None:
+            try:
+                await self._scans.run(self._watch.rearm, SCAN_DEADLINE)
+            except WorkerHung as error:
+                _log.info("the watches stay as they are: %s", error)
+
     def _touched(self, touched: Touched) -> None:
+        if self._closed:
+            return
         self._scan_wanted = self._scan_wanted or touched.others
         self._touches.trigger()
 
     def _touched_again(self) -> None:
         self.nudge(Trigger.INOTIFY)
 
-    def _schedule(self) -> None:
+    def _schedule(self, *, failed: bool) -> None:
         """Set the one timer: a withdrawal that settles, a contest's wait, the end of a pause, or the slow pass."""
         now = self._clock.monotonic()
-        moments = [now + SLOW_PASS]
+        moments = [now + (AFTER_FAILURE if failed else SLOW_PASS)]
         withdrawal = decision.next_withdrawal(self._membership, self._config.settle_time)
-        if withdrawal is not None:
+        if withdrawal is not None and not failed:  # the moment may have come, and nothing was made of it
             moments.append(withdrawal)
         if self._spec.view.state is SpecState.CONTESTED and not contest.may_repair(self._spec.contest, now):
             moments.append(self._spec.contest.not_before)
@@ -375,7 +348,9 @@ class CdiReconciler:
         try:
             return DirectoryWatch(frozenset({self._spec.path}), self._config.engine_dirs, self._touched)
         except OSError as error:
-            _log.warning("the CDI directories cannot be watched, changes show in the slow pass: %s", error.strerror)
+            if not self._watch_warned:
+                _log.warning("the CDI directories cannot be watched, changes show in the slow pass: %s", error.strerror)
+            self._watch_warned = True
             return None
 
 

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import secrets
 import stat
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ LABEL_ATTRIBUTE = "security.selinux"
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2  # <linux/fs.h>
 #: How often a rename is tried while somebody else makes and removes the same name.
 _ATTEMPTS = 5
+_TEMPORARY_NAME = re.compile(rf"{re.escape(names.TEMPORARY_PREFIX)}.+\.[0-9a-f]{{16}}{re.escape(names.TEMPORARY_SUFFIX)}", re.DOTALL)
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -52,6 +54,14 @@ class StoreError(Exception):
         self.error = error
 
 
+class NotAsWritten(StoreError):
+    """The file was put in place and read back as something else: something changes it at once, or the file system cannot keep it."""
+
+    def __init__(self, detail: str) -> None:
+        """The reason is always the same."""
+        super().__init__(Reason.CDI_IO_ERROR, detail)
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What was found at an owned path. `data` is None unless it is a regular file that could be read and is not oversized."""
@@ -71,6 +81,7 @@ class Found:
 
 
 _REASONS = {
+    errno.ENOENT: Reason.CDI_MISSING,
     errno.EROFS: Reason.CDI_READ_ONLY,
     errno.ENOSPC: Reason.CDI_NO_SPACE,
     errno.EDQUOT: Reason.CDI_NO_SPACE,
@@ -108,18 +119,24 @@ def look(directory: str, name: str) -> Found:
         os.close(descriptor)
 
 
-def write(directory: str, name: str, data: bytes) -> str | None:
+def write(directory: str, name: str, data: bytes, *, copied: bytes | None = None) -> str | None:
     """Put `data` at the path, atomically and durably, and read it back. Returns the security label that the kernel gave the file, if any.
 
-    Raises StoreError; the old file, or whatever stood there, is then still in place and no temporary file is left.
+    `copied`: the content of which a copy was kept; a file that holds something else by now is not replaced.
+    Raises StoreError. The old file, or whatever stood there, is then still in place, unless the new one is there but could not be made
+    durable or does not read back (NotAsWritten). A temporary file stays only where it cannot be removed, and until the next sweep.
     """
     try:
-        descriptor = _open_or_create(directory)
         try:
-            label = _replace(descriptor, name, data)
+            descriptor = _open(directory)
+        except FileNotFoundError:
+            _create(directory)
+            descriptor = _open(directory)
+        try:
+            label = _replace(descriptor, name, data, copied)
             written = _look_in(descriptor, name)
             if written.data != data or written.mode != FILE_MODE:
-                raise StoreError(Reason.CDI_IO_ERROR, f"{directory}/{name} does not read back as it was written")
+                raise NotAsWritten(f"{directory}/{name} does not read back as it was written")
             _still_there(directory, descriptor)
             return label
         finally:
@@ -128,35 +145,39 @@ def write(directory: str, name: str, data: bytes) -> str | None:
         raise StoreError(reason_of(error), f"{directory}/{name}: {os.strerror(error.errno or 0)}", error.errno or 0) from error
 
 
-def remove(directory: str, name: str) -> bool:
-    """Remove the regular file at the path; False if nothing stood there. Raises StoreError, also for what is not a regular file."""
+def remove(directory: str, name: str, *, copied: bytes | None = None) -> bool:
+    """Remove the regular file at the path; False if nothing stood there. Raises StoreError, also for what is not a regular file.
+
+    `copied`: the content of which a copy was kept; a file that holds something else by now is not removed.
+    """
     temporary = _temporary(name)
     try:
-        descriptor = os.open(directory, _DIRECTORY_FLAGS)
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise StoreError(reason_of(error), f"{directory}: {os.strerror(error.errno or 0)}", error.errno or 0) from error
-    try:
-        _require_regular(_entry_type(descriptor, name), name)
-        os.rename(name, temporary, src_dir_fd=descriptor, dst_dir_fd=descriptor)
-        taken = _entry_type(descriptor, temporary)
-        if taken is not EntryType.REGULAR:
-            _rename(descriptor, temporary, name, _RENAME_NOREPLACE)
-            _require_regular(taken, name)
-        os.unlink(temporary, dir_fd=descriptor)
-        os.fsync(descriptor)
+        descriptor = _open(directory)
+        try:
+            if _entry_type(descriptor, name) is EntryType.MISSING:
+                return False
+            if (objection := _objection(descriptor, name, name, copied)) is not None:
+                raise objection
+            os.rename(name, temporary, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+            if (objection := _objection(descriptor, temporary, name, copied)) is not None:
+                _put_back(descriptor, temporary, name)
+                raise objection
+            os.unlink(temporary, dir_fd=descriptor)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         return False
     except OSError as error:
         raise StoreError(reason_of(error), f"{directory}/{name}: {os.strerror(error.errno or 0)}", error.errno or 0) from error
-    finally:
-        os.close(descriptor)
     return True
 
 
 def sweep(directory: str) -> tuple[str, ...]:
-    """Remove the temporary files that a killed devward left in a directory, and return their names. Raises StoreError."""
+    """Remove the temporary files that a killed devward left in a directory, and return their names. Raises StoreError.
+
+    Whoever owns them: one may be the file of another owner that was being replaced.
+    """
     swept = []
     try:
         descriptor = os.open(directory, _DIRECTORY_FLAGS)
@@ -164,10 +185,7 @@ def sweep(directory: str) -> tuple[str, ...]:
             if os.fstat(descriptor).st_uid not in (0, os.geteuid()):
                 return ()
             for entry in sorted(os.listdir(descriptor)):
-                if not (entry.startswith(names.TEMPORARY_PREFIX) and entry.endswith(names.TEMPORARY_SUFFIX)):
-                    continue
-                status = os.stat(entry, dir_fd=descriptor, follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                if _TEMPORARY_NAME.fullmatch(entry) and _entry_type(descriptor, entry) is EntryType.REGULAR:
                     os.unlink(entry, dir_fd=descriptor)
                     swept.append(entry)
             if swept:
@@ -247,7 +265,7 @@ def _content(anchor: int, size: int) -> tuple[bytes | None, Reason, str, str | N
     return data, Reason.OK, "", label
 
 
-def _replace(directory: int, name: str, data: bytes) -> str | None:
+def _replace(directory: int, name: str, data: bytes, copied: bytes | None) -> str | None:
     temporary = _temporary(name)
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
     try:
@@ -262,37 +280,59 @@ def _replace(directory: int, name: str, data: bytes) -> str | None:
             os.fsync(file)
         finally:
             os.close(file)
-        _put_in_place(directory, temporary, name)
+        exchanged = _put_in_place(directory, temporary, name, copied)
     except BaseException:
         _discard(directory, temporary)
         raise
+    if exchanged:
+        objection = _objection(directory, temporary, name, copied)
+        if objection is not None:
+            _rename(directory, temporary, name, _RENAME_EXCHANGE)
+        _discard(directory, temporary)
+        if objection is not None:
+            raise objection
     os.fsync(directory)
     return label
 
 
-def _put_in_place(directory: int, temporary: str, name: str) -> None:
-    """Move the temporary file to its name. What is not a regular file survives even if it appears at the last moment."""
+def _put_in_place(directory: int, temporary: str, name: str, copied: bytes | None) -> bool:
+    """Move the temporary file to its name. Returns whether what stood there has the temporary name now, to be looked at once more."""
     for attempt in range(_ATTEMPTS):
         standing = _entry_type(directory, name)
-        if standing is not EntryType.MISSING:
-            _require_regular(standing, name)
+        if (objection := _objection(directory, name, name, copied)) is not None:
+            raise objection
         try:
             _rename(directory, temporary, name, _RENAME_NOREPLACE if standing is EntryType.MISSING else _RENAME_EXCHANGE)
-            break
+            return standing is not EntryType.MISSING
         except OSError as error:
             if error.errno in (errno.EINVAL, errno.ENOSYS):
-                os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)  # the file system knows the plain rename only
-                return
+                break  # the file system knows the plain rename only
             if error.errno not in (errno.EEXIST, errno.ENOENT) or attempt == _ATTEMPTS - 1:
                 raise
             # the name came or went since it was looked at
-    if standing is EntryType.MISSING:
-        return
-    taken = _entry_type(directory, temporary)
-    if taken is not EntryType.REGULAR:
-        _rename(directory, temporary, name, _RENAME_EXCHANGE)
-        _require_regular(taken, name)
-    os.unlink(temporary, dir_fd=directory)
+    os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    return False
+
+
+def _objection(directory: int, place: str, name: str, copied: bytes | None) -> StoreError | None:
+    """Return why what stands at `place`, the entry of `name` or what was taken out of there, must not be replaced; None if it may."""
+    entry = _entry_type(directory, place)
+    if entry is EntryType.MISSING:
+        return None
+    if entry is not EntryType.REGULAR:
+        return StoreError(Reason.CDI_NOT_REGULAR, f"{name} is a {entry}")
+    if copied is not None and _look_in(directory, place).data != copied:
+        return StoreError(Reason.CDI_MISSING, f"{name} was replaced after a copy of it was kept")
+    return None
+
+
+def _put_back(directory: int, temporary: str, name: str) -> None:
+    try:
+        _rename(directory, temporary, name, _RENAME_NOREPLACE)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS):
+            raise
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)  # the file system knows the plain rename only
 
 
 def _rename(directory: int, source: str, target: str, flags: int) -> None:
@@ -302,12 +342,8 @@ def _rename(directory: int, source: str, target: str, flags: int) -> None:
         raise OSError(number, os.strerror(number), target)
 
 
-def _open_or_create(directory: str) -> int:
-    try:
-        descriptor = os.open(directory, _DIRECTORY_FLAGS)
-    except FileNotFoundError:
-        _create(directory)
-        descriptor = os.open(directory, _DIRECTORY_FLAGS)
+def _open(directory: str) -> int:
+    descriptor = os.open(directory, _DIRECTORY_FLAGS)
     owner = os.fstat(descriptor).st_uid
     if owner not in (0, os.geteuid()):
         os.close(descriptor)
@@ -348,13 +384,6 @@ def _entry_type(directory: int, name: str) -> EntryType:
         return _type_of(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
     except FileNotFoundError:
         return EntryType.MISSING
-
-
-def _require_regular(entry: EntryType, name: str) -> None:
-    if entry is EntryType.MISSING:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-    if entry is not EntryType.REGULAR:
-        raise StoreError(Reason.CDI_NOT_REGULAR, f"{name} is a {entry}")
 
 
 def _type_of(mode: int) -> EntryType:

@@ -1,0 +1,100 @@
+"""What container engines make of what our file says, as of the latest scan of the directories that they read."""
+
+import os
+
+from devward.cdi.owned import Standing
+from devward.cdi.resolve import Resolution, resolve
+from devward.cdi.scan import Scanner
+from devward.config import CdiConfig
+from devward.model import Finding, Reason, SpecState
+from devward.worker import Worker, WorkerHung
+
+#: Seconds that a scan may take.
+SCAN_DEADLINE = 5.0
+
+#: Why engines do not use a file that is in order by itself, and the state that this gives it.
+_OVERLAYS = {
+    Reason.CDI_CONFLICT: SpecState.CONFLICT,
+    Reason.CDI_SHADOWED: SpecState.SHADOWED,
+    Reason.CDI_ENGINE_BLOCKED: SpecState.SHADOWED,
+    Reason.CDI_DIRECTORY_UNREADABLE: SpecState.SHADOWED,
+    Reason.CDI_DIRECTORY_NOT_READ: SpecState.SHADOWED,
+}
+
+
+class Engines:
+    """The view of the engines on the directory of one owned file. Devices are given by their qualified names."""
+
+    def __init__(self, own_path: str, config: CdiConfig, worker: Worker) -> None:
+        """Nothing is known before the first scan."""
+        self._own_path = own_path
+        self._directory = config.directory
+        self._engine_dirs = config.engine_dirs
+        self._worker = worker
+        self._scanner = Scanner()
+        self._resolution: Resolution | None = None
+        #: The latest scan that succeeded: a rival that was seen is not gone because nothing can be seen now.
+        self._last: Resolution | None = None
+        self._problem = ""
+
+    async def scan(self) -> bool:
+        """Look at the directories; False if that cannot be done now."""
+        unread = () if self._directory in self._engine_dirs else (self._directory,)
+        directories = (*unread, *self._engine_dirs)
+        try:
+            scanned = await self._worker.run(lambda: self._scanner.scan(directories), SCAN_DEADLINE)
+        except WorkerHung as error:
+            self._resolution = None
+            self._problem = f"the directories that engines read cannot be scanned: {error}"
+            return False
+        self._resolution = self._last = resolve(scanned, own_directory=self._directory, unread=unread, trusted_uid=os.geteuid())
+        self._problem = ""
+        return True
+
+    def rivals(self, device: str) -> tuple[str, ...]:
+        """Return the other files of our directory that define a device, as far as they were ever seen."""
+        return self._last.rivals(self._directory, self._own_path, device) if self._last is not None else ()
+
+    def effective(self, device: str) -> tuple[bool, Reason, str]:
+        """Tell whether engines would use our definition of a device, and if not why."""
+        resolution = self._resolution
+        if resolution is None:
+            return False, Reason.CDI_TIMEOUT, self._problem
+        rivals = self.rivals(device)
+        if rivals:
+            return False, Reason.CDI_CONFLICT, f"also in {', '.join(rivals)}"
+        if resolution.engines_blocked is not None:
+            return False, Reason.CDI_ENGINE_BLOCKED, resolution.engines_blocked
+        found = resolution.effective(device)
+        if found.file == self._own_path:
+            return True, Reason.OK, ""
+        if found.file is not None:
+            return False, Reason.CDI_SHADOWED, f"{found.file} wins"
+        others = [path for path in found.contenders if path != self._own_path]
+        if others:
+            return False, Reason.CDI_CONFLICT, f"also in {', '.join(others)}"
+        if any(directory.path == self._directory for directory in resolution.not_reached):
+            return False, Reason.CDI_DIRECTORY_UNREADABLE, resolution.not_reached[0].path
+        if resolution.unread:
+            return False, Reason.CDI_DIRECTORY_NOT_READ, self._directory
+        return False, Reason.CDI_NOT_PUBLISHED, ""
+
+    def overlay(self, devices: list[str], left_out: list[str]) -> Standing | None:
+        """Return what keeps engines from using what our file says, None if nothing does; `left_out` for the sake of rivals."""
+        rivals = sorted({path for device in left_out for path in self.rivals(device)})
+        if rivals:
+            return Standing(SpecState.CONFLICT, Reason.CDI_CONFLICT, f"left out because of {', '.join(rivals)}")
+        for device in devices:
+            usable, reason, detail = self.effective(device)
+            if not usable and reason in _OVERLAYS:
+                return Standing(_OVERLAYS[reason], reason, detail)
+        return None
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Return what the latest scan found, and what is wrong with the set-up."""
+        found = list(self._resolution.findings()) if self._resolution is not None else []
+        if self._problem:
+            found.append(Finding(Reason.CDI_TIMEOUT, "engine_dirs", self._problem))
+        if self._resolution is not None and self._resolution.unread:
+            found.append(Finding(Reason.CDI_DIRECTORY_NOT_READ, self._directory, f"{self._directory} is not in cdi.engine_dirs"))
+        return tuple(found)
