@@ -278,11 +278,10 @@ class _Process:
         """Wait until it is gone, to loop time `until` at most."""
         if not self.gone.done():
             await asyncio.wait((self.gone,), timeout=max(0.0, until - self._loop.time()))
-            # A loop that was held up may not have seen the end yet.
-            self.poll()
 
     def kill(self) -> None:
         """Send SIGKILL, unless it is gone; what ended by itself is not marked as killed."""
+        # A loop that was held up may not have seen the end yet.
         self.poll()
         if self.gone.done():
             return

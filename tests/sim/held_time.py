@@ -54,6 +54,12 @@ def run_held(main: Callable[[HeldTimeLoop], Coroutine[Any, Any, T]]) -> T:
         return runner.run(enter())
 
 
+async def outcome(task: "asyncio.Task[T]") -> T:
+    """Wait in real time for a task and return its result: a task that waits for a time that never comes fails the test."""
+    await until(task.done, f"the end of {task.get_coro()}")
+    return task.result()
+
+
 async def until(condition: Callable[[], object], what: str = "the condition") -> None:
     """Wait in real time, whatever the loop's clock says, until a condition is true."""
     end = time.monotonic() + PATIENCE

@@ -17,7 +17,7 @@ import pytest
 
 from devward.child import OUTPUT_LIMIT, BoundedChild, ChildResult, ChildStatus
 from sim.cgroups import FreezerGroup, has_pending_kill, is_alive
-from sim.held_time import PATIENCE, HeldTimeLoop, run_held, until
+from sim.held_time import PATIENCE, HeldTimeLoop, outcome, run_held, until
 
 SLEEP = ("/bin/sleep", "600")
 TRUE = ("/bin/true",)
@@ -85,7 +85,16 @@ def test_environment_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_directory_and_input() -> None:
-    assert run_once(*sh("pwd; readlink /proc/self/fd/0")).stdout == b"/\n/dev/null\n"
+    reading, writing = os.pipe()
+    saved = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        result = run_once(*sh("pwd; readlink /proc/self/fd/0"))
+    finally:
+        os.dup2(saved, 0)
+        for descriptor in (reading, writing, saved):
+            os.close(descriptor)
+    assert result.stdout == b"/\n/dev/null\n"
 
 
 def test_no_descriptor_but_those_passed() -> None:
@@ -224,7 +233,7 @@ def test_r11_child_that_overruns_is_killed_and_answered_within_the_budget() -> N
         loop.advance(BUDGET * 0.9)
         await until(lambda: not task.done() and is_alive(pid))
         loop.advance(BUDGET * 0.05)
-        result = await task
+        result = await outcome(task)
         assert result.status is ChildStatus.DEADLINE
         assert result.duration < BUDGET
         assert not exists(pid), "a zombie"
@@ -248,7 +257,7 @@ def test_r11_budget_covers_the_wait_for_an_earlier_child_and_the_fresh_run() -> 
         pid = await started(child, after=earlier)
         # 1 s of the budget is gone: the fresh run has the other second, not two
         loop.advance(0.9)
-        result = await second
+        result = await outcome(second)
         assert result.status is ChildStatus.DEADLINE
         assert result.duration == pytest.approx(1.9)
         assert not is_alive(pid)
@@ -267,7 +276,7 @@ def test_end_that_a_late_loop_has_not_seen_is_an_end_in_time() -> None:
         while is_alive(pid) and time.monotonic() < end:
             time.sleep(0.002)  # noqa: ASYNC251  # the loop is held up on purpose
         loop.advance(60)
-        result = await task
+        result = await outcome(task)
         assert (result.status, result.exit_code, result.stdout) == (ChildStatus.EXITED, 0, b"done\n")
         child.close()
 
@@ -293,7 +302,7 @@ def test_r12_a_run_that_is_not_overdue_makes_others_busy_not_stuck() -> None:
         second = asyncio.create_task(child.run(TRUE, budget=BUDGET))
         await asyncio.sleep(0)
         loop.advance(1.5)
-        assert (await second).status is ChildStatus.BUSY
+        assert (await outcome(second)).status is ChildStatus.BUSY
         assert child.pids == (pid,)
         assert is_alive(pid)
         assert not child.stuck
@@ -317,7 +326,7 @@ async def make_stuck(loop: HeldTimeLoop, child: BoundedChild, freezer: FreezerGr
     assert is_alive(pid)
     assert not task.done()
     loop.advance(0.13)
-    result = await task
+    result = await outcome(task)
     assert result.status is ChildStatus.STUCK
     assert result.duration < BUDGET
     assert is_alive(pid), "it was to outlive SIGKILL"
@@ -333,7 +342,7 @@ def test_r13_child_that_cannot_exit_is_answered_in_time_and_no_second_is_started
             later = asyncio.create_task(child.run(("/bin/touch", str(tmp_path / "second")), budget=BUDGET))
             await asyncio.sleep(0)
             loop.advance(1.5)
-            result = await later
+            result = await outcome(later)
             assert result.status is ChildStatus.STUCK
             assert result.duration < BUDGET
             assert child.pids == (pid,)
@@ -357,7 +366,7 @@ def test_r13_run_that_waits_goes_on_as_soon_as_the_stuck_child_is_gone(freezer: 
         await asyncio.sleep(0)
         loop.advance(1.4)
         freezer.thaw()
-        assert (await waiting).exit_code == 0
+        assert (await outcome(waiting)).exit_code == 0
         child.close()
 
     run_held(main)
@@ -438,7 +447,7 @@ def test_r14_slot_stays_occupied_until_the_cancelled_child_is_gone(freezer: Free
         assert child.pids == (pid,)
         assert not mark.exists()
         freezer.thaw()
-        assert (await following).exit_code == 0
+        assert (await outcome(following)).exit_code == 0
         assert mark.exists()
         child.close()
 
@@ -454,7 +463,7 @@ def test_r25_cancellation_while_waiting_for_the_cleanup(freezer: FreezerGroup) -
             await asyncio.sleep(0)
             for task in waiting:
                 task.cancel()
-            assert all(isinstance(outcome, asyncio.CancelledError) for outcome in await asyncio.gather(*waiting, return_exceptions=True))
+            assert all(isinstance(each, asyncio.CancelledError) for each in await asyncio.gather(*waiting, return_exceptions=True))
             assert child.pids == (pid,)
         freezer.thaw()
         assert (await child.run(TRUE, budget=BUDGET)).exit_code == 0
@@ -502,7 +511,7 @@ def test_r12_adopted_process_counts_until_it_is_gone(freezer: FreezerGroup) -> N
         task = asyncio.create_task(child.run(TRUE, budget=BUDGET))
         await asyncio.sleep(0)
         loop.advance(1.5)
-        assert (await task).status is ChildStatus.STUCK
+        assert (await outcome(task)).status is ChildStatus.STUCK
         assert child.stuck
         freezer.thaw()
         assert (await child.run(TRUE, budget=BUDGET)).exit_code == 0
@@ -548,18 +557,19 @@ def test_adopting_what_is_gone_or_another_process() -> None:
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
-def test_close_ends_runs_and_leaves_no_zombie_and_no_descriptor() -> None:
+def test_close_ends_runs_and_leaves_no_zombie_and_no_descriptor(tmp_path: Path) -> None:
     async def main() -> None:
         child = BoundedChild()
         before = open_descriptors()
         running = asyncio.create_task(child.run(SLEEP, budget=PATIENCE))
         pid = await started(child)
-        waiting = asyncio.create_task(child.run(TRUE, budget=PATIENCE))
+        waiting = asyncio.create_task(child.run(("/bin/mkdir", str(tmp_path / "started")), budget=PATIENCE))
         await asyncio.sleep(0)
         child.close()
         assert not exists(pid)
         outcomes = await asyncio.gather(running, waiting, return_exceptions=True)
-        assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes), outcomes
+        assert all(isinstance(each, asyncio.CancelledError) for each in outcomes), outcomes
+        assert not (tmp_path / "started").exists(), "a run that waited was started after the end"
         assert child.pids == ()
         assert open_descriptors() == before
         with pytest.raises(RuntimeError):
@@ -615,7 +625,7 @@ def test_no_descriptor_and_no_zombie_after_runs_of_every_kind() -> None:
             late = asyncio.create_task(child.run(SLEEP, budget=BUDGET))
             pids.add(await started(child))
             loop.advance(1.9)
-            assert (await late).status is ChildStatus.DEADLINE
+            assert (await outcome(late)).status is ChildStatus.DEADLINE
             cancelled = asyncio.create_task(child.run(SLEEP, budget=BUDGET))
             pids.add(await started(child))
             cancelled.cancel()

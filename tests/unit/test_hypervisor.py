@@ -25,7 +25,7 @@ from devward.devices.hypervisor import PROBE_PROGRAM, EpermPatience, HypervisorP
 from devward.model import DeviceKind, Reason
 from sim import tracing
 from sim.cgroups import FreezerGroup, has_pending_kill, is_alive
-from sim.held_time import PATIENCE, HeldTimeLoop, run_held, until
+from sim.held_time import PATIENCE, HeldTimeLoop, outcome, run_held, until
 from sim.tracing import TracedPython, script
 
 KVM = "/dev/kvm"
@@ -377,7 +377,7 @@ def test_r11_hanging_helper_is_a_timeout_within_the_budget(hanging: Path, null: 
         task = asyncio.create_task(one.probe(null))
         await started(one)
         loop.advance(1.9)
-        verdict = await task
+        verdict = await outcome(task)
         assert (verdict.completed, verdict.healthy, verdict.reason) == (True, False, Reason.PROBE_TIMEOUT)
         assert verdict.duration_usec < 2_000_000
         one.close()
@@ -396,7 +396,7 @@ def test_r13_helper_that_outlives_sigkill_is_unhealthy_and_recovers(hanging: Pat
             loop.advance(1.85)
             await until(lambda: has_pending_kill(pid), "SIGKILL")
             loop.advance(0.13)
-            verdict = await first
+            verdict = await outcome(first)
             assert (verdict.completed, verdict.healthy, verdict.reason) == (True, False, Reason.HELPER_STUCK)
             assert verdict.duration_usec < 2_000_000
             assert one.stuck
@@ -406,7 +406,7 @@ def test_r13_helper_that_outlives_sigkill_is_unhealthy_and_recovers(hanging: Pat
             second = asyncio.create_task(one.probe(null))
             await asyncio.sleep(0)
             loop.advance(1.5)
-            assert (await second).reason is Reason.HELPER_STUCK
+            assert (await outcome(second)).reason is Reason.HELPER_STUCK
             assert one.pids == (pid,), "a second helper was started"
 
             freezer.thaw()
@@ -497,7 +497,7 @@ def test_r13_leftover_that_cannot_be_ended_is_a_stuck_helper(leave_behind: Calla
             task = asyncio.create_task(one.probe(null))
             await asyncio.sleep(0)
             loop.advance(1.5)
-            assert (await task).reason is Reason.HELPER_STUCK
+            assert (await outcome(task)).reason is Reason.HELPER_STUCK
             assert one.stuck
             freezer.thaw()
             assert (await one.probe(null)).completed

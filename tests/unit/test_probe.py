@@ -369,7 +369,7 @@ def test_start_up_loads_little() -> None:
     done = subprocess.run(argv, check=False, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines()}
     assert "ctypes" in loaded
-    assert not {name for name in loaded if name.partition(".")[0] in {"devward", "site", "json", "re", "asyncio", "typing", "enum"}}
+    assert not {name for name in loaded if name.partition(".")[0] in {"devward", "site", "json", "asyncio", "subprocess"}}
 
 
 def test_kvm_node_is_left_as_it_was() -> None:

@@ -25,9 +25,8 @@ PROBE_NAME_PREFIX: Final = "devward-"
 KVM_API_VERSION: Final = 12
 #: States of a process that holds nothing any more (proc(5), stat).
 _ENDED: Final = frozenset({"Z", "X"})
-#: EPERM counts against the device once it has lasted for this many seconds over this many probes.
+#: EPERM counts against the device once a probe meets it this many seconds after the one that met it first.
 EPERM_SECONDS: Final = 5.0
-EPERM_PROBES: Final = 2
 
 #: Local resource limits and interruptions, at whatever stage: they say nothing about the device.
 _TRANSIENT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
@@ -127,18 +126,15 @@ class EpermPatience:
 
     #: Monotonic seconds of the first refusal, None where the last completed check was none.
     since: float | None = None
-    probes: int = 0
 
     def judge(self, verdict: ProbeVerdict, now: float) -> "tuple[EpermPatience, ProbeVerdict]":
-        """Take in a verdict of `interpret` at monotonic time `now`; the refusal is complete once it has lasted long enough."""
+        """Take in a verdict of `interpret` at monotonic time `now`; the refusal completes the check once it has lasted."""
         if verdict.completed:
             return EpermPatience(), verdict
         if verdict.reason is not Reason.DEVICE_CGROUP_DENIED:
             return self, verdict
         since = now if self.since is None else self.since
-        probes = self.probes + 1
-        lasting = now - since >= EPERM_SECONDS and probes >= EPERM_PROBES
-        return EpermPatience(since, probes), replace(verdict, completed=lasting)
+        return EpermPatience(since), replace(verdict, completed=now - since >= EPERM_SECONDS)
 
 
 class HypervisorProber:

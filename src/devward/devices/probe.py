@@ -20,8 +20,6 @@ PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
-PR_CAP_AMBIENT = 47
-PR_CAP_AMBIENT_CLEAR_ALL = 4
 # linux/capability.h: version 3 takes 64 capabilities as two sets of 32
 LINUX_CAPABILITY_VERSION_3 = 0x20080522
 CAPABILITY_NUMBERS = 64
@@ -77,7 +75,7 @@ def confine(kind: str) -> None:
             if error.errno in {EINVAL, EPERM}:
                 break
             raise
-    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    # The ambient set empties with these: it never holds what is not both permitted and inheritable (capabilities(7)).
     header = (ctypes.c_uint32 * 2)(LINUX_CAPABILITY_VERSION_3, 0)
     nothing = (ctypes.c_uint32 * 6)()  # effective, permitted and inheritable, twice
     if libc.capset(header, nothing) != 0:
