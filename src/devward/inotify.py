@@ -33,6 +33,7 @@ class Mask(IntFlag):
     IGNORED = 0x8000
     ONLYDIR = 0x01000000
     DONT_FOLLOW = 0x02000000
+    MASK_ADD = 0x20000000
 
 
 @dataclass(frozen=True, slots=True)

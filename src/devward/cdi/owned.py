@@ -85,7 +85,8 @@ class OwnedSpec:
         self.file_name = file_name
         self.path = os.path.join(directory, file_name)
         self.contest = Contest()
-        self.view = SpecView(self.path, cdi_kind, (), SpecState.UNKNOWN, clock.realtime_usec(), Reason.NOT_CHECKED, "", 0, 0, "")
+        unknown = sentence(Reason.NOT_CHECKED, "")
+        self.view = SpecView(self.path, cdi_kind, (), SpecState.UNKNOWN, clock.realtime_usec(), Reason.NOT_CHECKED, unknown, 0, 0, "")
         self._kind = cdi_kind
         self._worker = worker
         self._remembered = remembered

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from devward import names
+from devward.cdi.spec import is_spec_name
 from devward.inotify import Event, Inotify, Mask
 
 _log = logging.getLogger(__name__)
@@ -27,7 +28,10 @@ _CONTENT_MASK = (
     | Mask.ONLYDIR
 )
 _FILE_MASK = Mask.MODIFY | Mask.ATTRIB | Mask.CLOSE_WRITE | Mask.DONT_FOLLOW
-_PARENT_MASK = Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR
+#: Added to what is watched there already: the parent of one directory may be another one under another name.
+_PARENT_MASK = (
+    Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR | Mask.MASK_ADD
+)
 _SELF_GONE = Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.UNMOUNT | Mask.IGNORED | Mask.OVERFLOW
 
 
@@ -48,41 +52,41 @@ class DirectoryWatch:
         self._directories = tuple(dict.fromkeys((*(os.path.dirname(path) for path in sorted(owned)), *directories)))
         self._on_touched = on_touched
         self._inotify = Inotify(self._events)
-        #: Watch descriptor to (directory, names that matter in it; None: every CDI file).
-        self._watches: dict[int, tuple[str, frozenset[str] | None]] = {}
+        #: Watch descriptor to the directory, or the owned file, that it watches.
+        self._watches: dict[int, str] = {}
+        #: The directories, and what of the way to them does not exist: whose coming and going matters.
+        self._ways = frozenset(self._directories)
         self._warned = False
 
     def rearm(self) -> None:
-        """Set every watch; one that stands already stays."""
-        watches: dict[int, tuple[str, frozenset[str] | None]] = {}
-        interesting: dict[str, set[str]] = {}
+        """Set every watch; one that stands already stays. Blocks as long as the file systems do: call it from a worker thread."""
+        watches: dict[int, str] = {}
+        ways = set(self._directories)
         for path in self._owned:
             # A second name made elsewhere, and a write through that name, show at the file itself only.
-            self._add(watches, path, _FILE_MASK, None)
+            self._add(watches, path, _FILE_MASK)
         for directory in self._directories:
-            self._add(watches, directory, _CONTENT_MASK, None)
+            self._add(watches, directory, _CONTENT_MASK)
+        for directory in self._directories:
             path = directory
             while path != "/":
-                parent, name = os.path.split(path)
-                interesting.setdefault(parent, set()).add(name)
-                if os.path.isdir(parent):
+                ways.add(path)
+                path = os.path.dirname(path)
+                if os.path.isdir(path):
                     break  # the nearest directory that exists shows the next step of the way
-                path = parent
-        for parent, children in interesting.items():
-            if parent not in self._directories:
-                self._add(watches, parent, _PARENT_MASK, frozenset(children))
+            self._add(watches, path, _PARENT_MASK)
         for watch in self._watches.keys() - watches.keys():
             self._inotify.remove_watch(watch)
-        self._watches = watches
+        self._watches, self._ways = watches, frozenset(ways)
 
     def close(self) -> None:
         """Stop watching."""
         self._inotify.close()
 
-    def _add(self, watches: dict[int, tuple[str, frozenset[str] | None]], path: str, mask: Mask, children: frozenset[str] | None) -> None:
+    def _add(self, watches: dict[int, str], path: str, mask: Mask) -> None:
         try:
             # Two names of one directory share a watch; the owned directory comes first and names it.
-            watches.setdefault(self._inotify.add_watch(path, mask), (path, children))
+            watches.setdefault(self._inotify.add_watch(path, mask), path)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
@@ -98,26 +102,16 @@ class DirectoryWatch:
                 owned |= self._owned
                 others = True
                 continue
-            watched = self._watches.get(event.watch)
-            if watched is None:
+            directory = self._watches.get(event.watch)
+            if directory is None:
                 continue  # the last words of a watch that was dropped
-            directory, children = watched
-            if directory in self._owned:
-                owned.add(directory)
-                continue
-            path = os.path.join(directory, event.name)
-            if not event.name:
-                changed = bool(event.mask & (_SELF_GONE | Mask.ATTRIB))
-            elif children is not None:
-                changed = event.name in children
-            elif path in self._owned:
+            path = os.path.join(directory, event.name) if event.name else directory
+            if path in self._owned:
                 owned.add(path)
-                continue
-            else:
-                others = others or (event.name.endswith((".json", ".yaml")) and not event.name.startswith(names.TEMPORARY_PREFIX))
-                continue
-            if changed:
+            elif path in self._ways or not event.name:
                 owned |= self._owned
+                others = True
+            elif directory in self._directories and is_spec_name(event.name) and not event.name.startswith(names.TEMPORARY_PREFIX):
                 others = True
         if owned or others:
             self._on_touched(Touched(frozenset(owned), others))
