@@ -143,7 +143,8 @@ def test_a_link_to_our_file_in_a_higher_directory_changes_nothing() -> None:
     resolution = resolve(
         [directory(ETC, file(OWN, KVM, identity=(1, 2))), directory(RUN, file("alias.json", KVM, identity=(1, 2), is_link=True))]
     )
-    assert resolution.effective(KVM).file == f"{RUN}/alias.json"
+    found = resolution.effective(KVM)
+    assert (found.file, found.contenders) == (f"{ETC}/{OWN}", (f"{ETC}/{OWN}", f"{RUN}/alias.json"))
     assert Reason.CDI_SHADOWED not in codes(resolution)
 
 

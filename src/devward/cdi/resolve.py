@@ -112,7 +112,7 @@ class EffectiveState(StrEnum):
 class Effective:
     """What engines make of one device."""
 
-    #: The path of the file whose definition they use.
+    #: The path of the file whose definition they use; of several links to that one file, the path in the lowest directory.
     file: str | None
     state: EffectiveState
     #: The paths of all files, in the directories that engines get to read, that define it; low priority first.
@@ -157,7 +157,8 @@ class Resolution:
             return Effective(None, EffectiveState.DUPLICATE, contenders)
         if not definitions:
             return Effective(None, EffectiveState.UNDEFINED, contenders, certain)
-        return Effective(definitions[-1].path, EffectiveState.DEFINED, contenders, certain)
+        winner = next(definition for definition in definitions if _is_same(definition, definitions[-1]))
+        return Effective(winner.path, EffectiveState.DEFINED, contenders, certain)
 
     def rivals(self, directory: str, own_file: str, qualified: str) -> tuple[str, ...]:
         """Return the paths of the other files in `directory` that define this device too, which makes it unusable.
@@ -233,17 +234,18 @@ class Resolution:
                 )
                 continue
             winner = definitions[-1]
-            shadowed = dict.fromkeys(
-                definition.path
-                for definition in definitions
-                if definition.path != winner.path and (definition.file.identity is None or definition.file.identity != winner.file.identity)
-            )
+            shadowed = dict.fromkeys(definition.path for definition in definitions if not _is_same(definition, winner))
             if shadowed:
                 yield Finding(
                     Reason.CDI_SHADOWED,
                     qualified,
                     f"Container engines take {qualified} from {winner.path}; the definition in {_listed(shadowed)} is not used.",
                 )
+
+
+def _is_same(one: _Definition, other: _Definition) -> bool:
+    """Tell whether two definitions come from one file, by its path or by links to it."""
+    return one.path == other.path or (one.file.identity is not None and one.file.identity == other.file.identity)
 
 
 def _is_known(file: ScannedFile) -> bool:
