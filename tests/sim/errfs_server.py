@@ -7,6 +7,7 @@ A node is an O_PATH descriptor of the backing file, numbered by the backing inod
 is not given again while the kernel still knows the old file.
 """
 
+import contextlib
 import ctypes
 import errno
 import functools
@@ -249,7 +250,7 @@ class Passthrough(pyfuse3.Operations):  # type: ignore[misc, unused-ignore]  # n
         os.rmdir(name, dir_fd=parent)
 
     @_operation
-    async def rename(self, parent_inode_old: int, name_old: bytes, parent_inode_new: int, name_new: bytes, flags: int, ctx: Any) -> None:  # noqa: PLR0917  # the library's signature
+    async def rename(self, parent_inode_old: int, name_old: bytes, parent_inode_new: int, name_new: bytes, flags: int, ctx: Any) -> None:
         old_parent = self._fd(parent_inode_old)
         await self._judge("rename", old_parent, name_old)
         _rename(old_parent, name_old, self._fd(parent_inode_new), name_new, flags)
@@ -358,8 +359,9 @@ def main() -> None:
     if os.geteuid() == 0:
         options.add("allow_other")
     pyfuse3.init(Passthrough(backing, Control(control_file, calls_file, trio.sleep)), mountpoint, options)
-    os.write(1, b"mounted\n")
     try:
+        with contextlib.suppress(BrokenPipeError):  # whoever waits for it may be gone; then so is standard input
+            os.write(1, b"mounted\n")
         trio.run(serve)
     finally:
         pyfuse3.close(unmount=True)
