@@ -28,7 +28,10 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class IdentityVerdict:
-    """The answer of one look; `facts` is None where no node could be looked at, `detail` adds numbers to the reason's sentence."""
+    """The answer of one look; `facts` is None where no node could be looked at, `detail` adds numbers to the reason's sentence.
+
+    The identity is UNKNOWN where the look could not be completed.
+    """
 
     identity: Identity
     reason: Reason
@@ -70,8 +73,11 @@ class DeviceState:
 
 
 def with_identity(state: DeviceState, verdict: IdentityVerdict, now_usec: int) -> DeviceState:
-    """Take in a look at the node's identity."""
+    """Take in a look at the node's identity; one that could not be completed leaves the last one standing."""
+    if verdict.identity is Identity.UNKNOWN:
+        return replace(state, inconclusive=verdict.reason, inconclusive_detail=verdict.detail)
     changed = verdict.identity is not state.identity
+    replaced = another_node(state.facts, verdict.facts)
     state = replace(state, identity=verdict.identity, facts=verdict.facts)
     if changed:
         state = replace(state, identity_since_usec=now_usec)
@@ -79,10 +85,17 @@ def with_identity(state: DeviceState, verdict: IdentityVerdict, now_usec: int) -
         health = Health.MISSING if verdict.identity is Identity.MISSING else Health.UNHEALTHY
         state = replace(state, good_monotonic=None, inconclusive=Reason.OK, inconclusive_detail="", last_check_usec=now_usec)
         return _with_health(state, health, verdict.reason, verdict.detail, now_usec)
-    if changed:
-        # A node that came back is usable when a check says so, not because it was usable before.
-        return _with_health(state, Health.UNKNOWN, Reason.NOT_CHECKED, "", now_usec)
+    if changed or replaced:
+        # A node that came back, or took another's place, is usable when a check says so, not because one was usable before.
+        return _with_health(replace(state, good_monotonic=None), Health.UNKNOWN, Reason.NOT_CHECKED, "", now_usec)
     return state
+
+
+def another_node(before: NodeFacts | None, after: NodeFacts | None) -> bool:
+    """Tell whether two looks at a path met two different nodes; attributes may differ."""
+    if before is None or after is None:
+        return before is not after
+    return (before.device, before.inode, before.number) != (after.device, after.inode, after.number)
 
 
 def with_probe(state: DeviceState, verdict: ProbeVerdict, now_usec: int, now_monotonic: float) -> DeviceState:

@@ -19,6 +19,9 @@ from devward.model import DeviceKind, Identity, Reason
 #: KVM's numbers never change: MISC_MAJOR of <linux/major.h>, KVM_MINOR of <linux/miscdevice.h>. MSHV takes a dynamic minor.
 FIXED_NUMBERS = {DeviceKind.KVM: "10:232"}
 
+#: Limits of the daemon or the host, and interruptions: a look that one of them ended says nothing about the node.
+_TRANSIENT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
+
 _ACL_ATTRIBUTE = "system.posix_acl_access"
 _ACL_ENTRY = struct.Struct("<HHI")  # tag, permissions, id: struct posix_acl_xattr_entry of <linux/posix_acl_xattr.h>
 _ACL_USER, _ACL_GROUP = 0x02, 0x08
@@ -48,14 +51,18 @@ class IdentifiedNode:
 
 
 def identify(kind: DeviceKind, *, device_directory: str = names.DEVICE_DIRECTORY, sysfs: str = names.SYSFS) -> IdentifiedNode:
-    """Look a hypervisor's node up and judge it. Never raises for what it finds."""
-    expected = kernel_number(kind, sysfs)
+    """Look a hypervisor's node up and judge it. Never raises for what it finds.
+
+    The identity is UNKNOWN where the look could not be completed for want of a local resource, such as a descriptor.
+    """
+    try:
+        expected = kernel_number(kind, sysfs)
+    except OSError as error:
+        return IdentifiedNode(_unreadable(error, f"{sysfs}: "))
     try:
         parent = os.open(device_directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        return IdentifiedNode(
-            IdentityVerdict(Identity.INVALID, Reason.DEVICE_UNREADABLE, f"{device_directory}: {os.strerror(error.errno or 0)}")
-        )
+        return IdentifiedNode(_unreadable(error, f"{device_directory}: "))
     try:
         descriptor = os.open(kind.value, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     except OSError as error:
@@ -63,11 +70,11 @@ def identify(kind: DeviceKind, *, device_directory: str = names.DEVICE_DIRECTORY
         if error.errno == errno.ENOENT:
             detail = "" if expected is None else f"the kernel has the device as {expected}, but there is no node"
             return IdentifiedNode(IdentityVerdict(Identity.MISSING, Reason.DEVICE_MISSING, detail))
-        return IdentifiedNode(IdentityVerdict(Identity.INVALID, Reason.DEVICE_UNREADABLE, os.strerror(error.errno or 0)))
+        return IdentifiedNode(_unreadable(error))
     try:
         verdict = _judge(kind, descriptor, parent, expected)
     except OSError as error:
-        verdict = IdentityVerdict(Identity.INVALID, Reason.DEVICE_UNREADABLE, os.strerror(error.errno or 0))
+        verdict = _unreadable(error)
     finally:
         os.close(parent)
     if verdict.identity is Identity.VALID:
@@ -77,17 +84,20 @@ def identify(kind: DeviceKind, *, device_directory: str = names.DEVICE_DIRECTORY
 
 
 def kernel_number(kind: DeviceKind, sysfs: str = names.SYSFS) -> str | None:
-    """Return `major:minor` as sysfs has it for the misc device, None where the kernel has no such device."""
+    """Return `major:minor` as sysfs has it for the misc device, None where the kernel has no such device. Raises OSError."""
     try:
-        with open(f"{sysfs}/class/misc/{kind}/dev", encoding="ascii") as file:
+        with open(f"{sysfs}/class/misc/{kind}/dev", encoding="ascii", errors="replace") as file:
             return file.read(64).strip()
-    except (OSError, UnicodeDecodeError):
-        return None
+    except OSError as error:
+        # ENODEV: the device went away between open and read (kernfs).
+        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENODEV}:
+            return None
+        raise
 
 
 def present(kind: DeviceKind, *, device_directory: str = names.DEVICE_DIRECTORY, sysfs: str = names.SYSFS) -> bool:
     """Tell whether there is anything to watch: a node, whatever it is, or a device in sysfs."""
-    return os.path.lexists(f"{device_directory}/{kind}") or kernel_number(kind, sysfs) is not None
+    return os.path.lexists(f"{device_directory}/{kind}") or os.path.lexists(f"{sysfs}/class/misc/{kind}/dev")
 
 
 def drift(facts: NodeFacts, *, mode: int | None, uid: int | None, gid: int | None) -> tuple[str, ...]:
@@ -104,6 +114,13 @@ def drift(facts: NodeFacts, *, mode: int | None, uid: int | None, gid: int | Non
     if facts.links > 1:
         differences.append(f"the node has {facts.links} names")
     return tuple(differences)
+
+
+def _unreadable(error: OSError, prefix: str = "") -> IdentityVerdict:
+    detail = f"{prefix}{os.strerror(error.errno or 0)}"
+    if error.errno in _TRANSIENT:
+        return IdentityVerdict(Identity.UNKNOWN, Reason.PROBE_INCONCLUSIVE, detail)
+    return IdentityVerdict(Identity.INVALID, Reason.DEVICE_UNREADABLE, detail)
 
 
 def _judge(kind: DeviceKind, descriptor: int, parent: int, expected: str | None) -> IdentityVerdict:
@@ -143,7 +160,9 @@ def _mount_id(descriptor: int) -> str:
 def _acl(descriptor: int) -> tuple[str, ...]:
     try:
         value = os.getxattr(f"/proc/self/fd/{descriptor}", _ACL_ATTRIBUTE)
-    except OSError:
+    except OSError as error:
+        if error.errno in _TRANSIENT:
+            raise
         return ()  # no ACL, or a file system without them
     entries = []
     for tag, permissions, identifier in _ACL_ENTRY.iter_unpack(value[4 : 4 + (len(value) - 4) // _ACL_ENTRY.size * _ACL_ENTRY.size]):
