@@ -6,6 +6,7 @@ to look at everything again: pyudev itself would raise on every later read (its 
 """
 
 import asyncio
+import ctypes
 import errno
 import logging
 import os
@@ -67,27 +68,33 @@ class UdevMonitor:
         return self._monitor is not None
 
     def source_changed(self) -> bool:
-        """Tell whether udevd came or went since the start: the monitor then has to be started again."""
-        return self.running and self.source != self._wanted_source()
+        """Tell whether udevd came or went since the start, or nothing is listened to: the monitor then has to be started again."""
+        return self.source != self._wanted_source()
 
     def start(self) -> None:
         """Listen, on the running loop. Raises OSError when the socket cannot be opened."""
         self.stop()
-        self.source = self._wanted_source()
-        monitor = pyudev.Monitor.from_netlink(self._context, source=self.source)
+        source = self._wanted_source()
+        monitor = pyudev.Monitor.from_netlink(self._context, source=source)
         for subsystem in self._subsystems:
             monitor.filter_by(subsystem)
         try:
+            # pyudev takes any result but 0 for an error if errno is set, and libudev's is 1 where it enlarged the buffer: an errno that
+            # an earlier call through ctypes left behind would make a failure of it.
+            ctypes.set_errno(0)
             monitor.set_receive_buffer_size(self._receive_buffer_size)
         except OSError as error:
             _log.warning("the udev receive buffer stays at its default size: %s", os.strerror(error.errno or 0))
+        ctypes.set_errno(0)
         monitor.start()
         self._error_socket = socket.socket(fileno=os.dup(monitor.fileno()))
         self._monitor = monitor
+        self.source = source
         asyncio.get_running_loop().add_reader(monitor.fileno(), self._readable)
 
     def stop(self) -> None:
         """Stop listening."""
+        self.source = ""
         if self._monitor is not None:
             asyncio.get_running_loop().remove_reader(self._monitor.fileno())
             self._monitor = None
@@ -104,7 +111,7 @@ class UdevMonitor:
                 return
             try:
                 device = self._monitor.poll(timeout=0)
-            except OSError as error:
+            except (OSError, ValueError) as error:  # pyudev makes a ValueError of EINVAL
                 self._recover(error)
                 return
             if device is None:
@@ -119,12 +126,13 @@ class UdevMonitor:
                 )
             )
 
-    def _recover(self, error: OSError) -> None:
+    def _recover(self, error: Exception) -> None:
         """Clear the socket's pending error on a duplicate of its descriptor, then have everything looked at again."""
-        pending = error.errno or 0
+        pending = 0
         if self._error_socket is not None:
-            pending = self._error_socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) or pending
+            pending = self._error_socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if pending != errno.ENOBUFS:
-            _log.warning("the udev socket reported: %s", os.strerror(pending))
+            _log.warning("the udev socket is given up: %s", os.strerror(pending) if pending else error)
+            self.stop()  # an error that is not cleared would be reported for ever
         self.overflows += 1
         self._on_overflow()

@@ -13,7 +13,7 @@ from devward.devices.health import DeviceState
 from devward.devices.monitor import DeviceEvent, UdevMonitor
 from devward.devices.tracker import CheckResult, DeviceTracker, Intervals, Prober
 from devward.inotify import Event, Inotify, Mask
-from devward.model import DeviceKind, Identity, Trigger
+from devward.model import DeviceKind, Trigger
 from devward.mounts import MountWatch
 
 _log = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ class DeviceRegistry:
         self._monitor = UdevMonitor((SUBSYSTEM,), on_event=self._uevent, on_overflow=self._overflow, control_socket=control_socket)
         self._inotify: Inotify | None = None
         self._directory_watch = -1
+        self._watch_failed = False
         self._mounts: MountWatch | None = None
         self._mount_changes = Coalescer(self._mounts_changed, quiet=MOUNTS_QUIET, ceiling=MOUNTS_CEILING, leading=True)
         self.last_pass_monotonic = clock.monotonic()
@@ -82,15 +83,14 @@ class DeviceRegistry:
 
     @property
     def event_source(self) -> str:
-        """Where device events come from now: `udev`, or `kernel` where no udevd runs."""
+        """Where device events come from now: `udev`, or `kernel` where no udevd runs; empty while there are none."""
         return self._monitor.source
 
     def start(self) -> None:
         """Listen first, then look at everything once."""
-        self._inotify = Inotify(self._file_events)
         self._mounts = MountWatch(self._mount_changes.trigger)
         self._watch_directory()
-        self._monitor.start()
+        self._listen()
         self.look_at_everything(Trigger.STARTUP)
 
     async def first_checks(self) -> None:
@@ -112,7 +112,7 @@ class DeviceRegistry:
         """Apply a new configuration; a device that was seen stays an object until restart."""
         self._config = config
         for tracker in self._trackers.values():
-            tracker.intervals = self._intervals()
+            tracker.configure(self._intervals())
         self.look_at_everything(Trigger.SIGNAL)
 
     def tracker(self, kind: DeviceKind) -> DeviceTracker | None:
@@ -130,13 +130,20 @@ class DeviceRegistry:
     def look_at_everything(self, trigger: Trigger) -> None:
         """The slow pass: find new devices, look at each, and see that the listeners still stand where they should."""
         if self._monitor.source_changed():
-            _log.info("udevd came or went; listening again")
-            self._monitor.start()
+            _log.info("udevd came or went, or the udev socket was lost; listening again")
+            self._listen()
         self._watch_directory()
         self._discover()
         for tracker in self._trackers.values():
             tracker.look(trigger)
         self.last_pass_monotonic = self._clock.monotonic()
+
+    def _listen(self) -> None:
+        """Listen for uevents; where that fails, the next slow pass tries again."""
+        try:
+            self._monitor.start()
+        except OSError as error:
+            _log.warning("no uevents for now, changes show through inotify and in the slow pass: %s", error)
 
     def _intervals(self) -> Intervals:
         return Intervals(self._config.probe_interval, self._config.retry_interval)
@@ -169,18 +176,18 @@ class DeviceRegistry:
             tracker.event(event.action, event.kvm_event)
 
     def _file_events(self, events: list[Event]) -> None:
-        touched: set[DeviceKind] = set()
+        named: set[DeviceKind] = set()
         for event in events:
             if event.watch not in (self._directory_watch, -1):
                 continue  # the last words of a watch that was dropped
             if event.mask & (Mask.OVERFLOW | Mask.IGNORED | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.UNMOUNT):
                 self.look_at_everything(Trigger.INOTIFY)
             elif event.name in list(DeviceKind):
-                touched.add(DeviceKind(event.name))
-        for kind in touched:
+                named.add(DeviceKind(event.name))
+        for kind in named:
             tracker = self._seen(kind)
             if tracker is not None:
-                tracker.touched(Trigger.INOTIFY)
+                tracker.look(Trigger.INOTIFY)
 
     def _seen(self, kind: DeviceKind) -> DeviceTracker | None:
         """Return the tracker of a device that an event is about, made now if this is its first sight."""
@@ -193,27 +200,25 @@ class DeviceRegistry:
         self._watch_directory()
         self._discover()
         for tracker in self._trackers.values():
-            before = tracker.state.identity
             tracker.look(Trigger.MOUNTS)
-            if before is not Identity.VALID and tracker.state.identity is Identity.VALID:
-                tracker.touched(Trigger.MOUNTS)
         self._on_mounts()
 
     def _overflow(self) -> None:
         self._on_overflow()
-        for tracker in self._trackers.values():
-            tracker.touched(Trigger.UDEV)
         self.look_at_everything(Trigger.UDEV)
 
     def _watch_directory(self) -> None:
         """Watch the device directory; one that was mounted over or replaced is watched anew, the old watch dropped."""
-        if self._inotify is None:
-            return
         try:
+            if self._inotify is None:
+                self._inotify = Inotify(self._file_events)
             watch = self._inotify.add_watch(self._device_directory, _DIRECTORY_MASK)
         except OSError as error:
-            _log.warning("%s cannot be watched, changes show in the slow pass: %s", self._device_directory, os.strerror(error.errno or 0))
+            if not self._watch_failed:
+                _log.warning("%s cannot be watched, changes there show later: %s", self._device_directory, os.strerror(error.errno or 0))
+            self._watch_failed = True
             return
+        self._watch_failed = False
         if watch != self._directory_watch and self._directory_watch >= 0:
             self._inotify.remove_watch(self._directory_watch)
         self._directory_watch = watch
