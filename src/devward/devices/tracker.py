@@ -2,7 +2,8 @@
 
 A look at the identity is cheap and is done at once. A probe starts a virtual machine, and every start and stop of one emits a `change`
 uevent on kvm, so nothing that a probe causes may lead to a probe: events that name a virtual machine are ignored, other changes are
-looked at only, and a change of the node's attributes leads to a probe only when they differ from those at the last one.
+looked at only, and a change of the node's attributes leads to a probe only when they differ from those at the last one, each time after
+a longer wait while they do not come to rest.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import Protocol
 from devward.clock import Clock, Coalescer
 from devward.config import HypervisorConfig
 from devward.devices import health
-from devward.devices.health import DeviceState, IdentityVerdict, NodeFacts, ProbeVerdict
+from devward.devices.health import DeviceState, IdentityVerdict, NodeFacts, ProbeVerdict, another_node
 from devward.devices.identity import IdentifiedNode, drift
 from devward.model import DeviceKind, DeviceView, Finding, Health, Identity, Reason, Trigger
 
@@ -25,7 +26,8 @@ PROBE_BUDGET = 2.0
 #: Seconds of quiet after which a burst of events is answered, and the longest that it may delay the answer.
 LOOK_QUIET, LOOK_CEILING = 0.02, 0.1
 PROBE_QUIET, PROBE_CEILING = 0.25, 2.0
-#: The first retry after a bad or incomplete check, in seconds; each further one waits twice as long.
+#: The first retry after a bad or incomplete check, and the least between two probes for attributes that changed, in seconds; each
+#: further one waits twice as long.
 FIRST_RETRY = 1.0
 
 
@@ -56,7 +58,10 @@ class CheckResult:
 
 
 class DeviceTracker:
-    """Keeps the state of one device; `on_change(before, after, trigger)` is called for every change."""
+    """Keeps the state of one device; `on_change(before, after, trigger)` is called for every change.
+
+    All methods are for the thread of the running loop.
+    """
 
     def __init__(
         self,
@@ -78,10 +83,16 @@ class DeviceTracker:
         self._clock = clock
         self._on_change = on_change
         self._probe: asyncio.Task[CheckResult] | None = None
+        #: The node as it was when the last probe began.
         self._probed_facts: NodeFacts | None = None
         self._probe_wanted_anyway = False
         self._failures = 0
         self._timer: asyncio.TimerHandle | None = None
+        #: How often in a row attributes led to a probe, the loop time before which they do not again, and the timer for then.
+        self._restless = 0
+        self._attributes_not_before = float("-inf")
+        self._attributes_timer: asyncio.TimerHandle | None = None
+        self._closed = False
         self._look_trigger = Trigger.STARTUP
         self._looks = Coalescer(self._look_again, quiet=LOOK_QUIET, ceiling=LOOK_CEILING, leading=True)
         self._probes = Coalescer(self._settled, quiet=PROBE_QUIET, ceiling=PROBE_CEILING, leading=False)
@@ -104,29 +115,28 @@ class DeviceTracker:
 
     def event(self, action: str, kvm_event: str) -> None:
         """Take in a uevent of this device."""
-        if action == "change":
-            if not kvm_event:
-                self.look(Trigger.UDEV)
+        if action == "change" and kvm_event:
             return
-        self._probe_wanted_anyway = True
+        if action != "change":
+            self._want_probe()
         self.look(Trigger.UDEV)
-        self._probes.trigger()
-
-    def touched(self, trigger: Trigger) -> None:
-        """Take in a sign that the node itself may be another, or have other attributes."""
-        self.look(trigger)
-        self._probes.trigger()
 
     def look(self, trigger: Trigger) -> None:
-        """Look at the node's identity: the first time in a burst at once, then once at its end."""
-        self._look_trigger = trigger
-        self._looks.trigger()
+        """Look at the node's identity: the first time in a burst at once, then once at its end.
+
+        A node that came back, is another, or has other attributes than when it was last probed, is probed once it has settled.
+        """
+        if not self._closed:
+            self._look_trigger = trigger
+            self._looks.trigger()
 
     async def check(self, trigger: Trigger) -> CheckResult:
         """Look, and probe the device by a check that completes after this call; callers that overlap share one.
 
-        Cancelling one caller leaves the check, and the others that wait for it, alone (R14).
+        Cancelling one caller leaves the check, and the others that wait for it, alone (R14). Raises RuntimeError after `close`.
         """
+        if self._closed:
+            raise RuntimeError(f"{self.state.node} is no longer watched")
         result = CheckResult(self.state, None)
         for _ in range(2):  # a node that was replaced during the first probe gets a second one
             self._look_now(trigger)
@@ -138,29 +148,53 @@ class DeviceTracker:
         return result
 
     async def close(self) -> None:
-        """Stop looking; a probe in progress is ended."""
+        """Stop looking; a probe in progress is ended, and the checks that wait for it are cancelled."""
+        self._closed = True
         self._looks.cancel()
         self._probes.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._probe is not None:
-            self._probe.cancel()
-            await asyncio.gather(self._probe, return_exceptions=True)
-        self._prober.close()
+        for timer in (self._timer, self._attributes_timer):
+            if timer is not None:
+                timer.cancel()
+        try:
+            if self._probe is not None:
+                self._probe.cancel()
+                await asyncio.gather(self._probe, return_exceptions=True)
+        finally:
+            self._prober.close()
+
+    def configure(self, intervals: Intervals) -> None:
+        """Apply other intervals; the wait for the next check begins anew."""
+        changed, self.intervals = intervals != self.intervals, intervals
+        if changed and self._timer is not None:
+            self._schedule()
 
     def _look_again(self) -> None:
         self._look_now(self._look_trigger)
 
     def _look_now(self, trigger: Trigger) -> None:
+        stood = self.state.inconclusive is Reason.OK
         with self._identify() as node:
-            came_back = self.state.identity is not Identity.VALID and node.verdict.identity is Identity.VALID
-            self._apply_identity(node.verdict, trigger)
-        if came_back and self._probe is None:
+            self._take_in(node.verdict, trigger)
+        if node.verdict.identity is Identity.UNKNOWN and stood and self._probe is None:
+            # The first of a row starts the retries; the probe that ends each of them arranges for the next.
+            self._failures += 1
+            self._schedule()
+
+    def _take_in(self, verdict: IdentityVerdict, trigger: Trigger) -> None:
+        """Let the state follow a look, and ask for a probe where the look shows something that no probe has seen."""
+        came_back = verdict.identity is Identity.VALID and self.state.identity is not Identity.VALID
+        if came_back:
+            self._failures = 0
+            self._want_probe()
+        elif verdict.identity is Identity.VALID and verdict.facts != self._probed_facts and not self._closed:
+            self._probes.trigger()
+        self._set(health.with_identity(self.state, verdict, self._clock.realtime_usec()), trigger)
+
+    def _want_probe(self) -> None:
+        """Ask for a probe that begins once the events have come to rest, whether or not the node differs then."""
+        if not self._closed:
             self._probe_wanted_anyway = True
             self._probes.trigger()
-
-    def _apply_identity(self, verdict: IdentityVerdict, trigger: Trigger) -> None:
-        self._set(health.with_identity(self.state, verdict, self._clock.realtime_usec()), trigger)
 
     def _set(self, state: DeviceState, trigger: Trigger) -> None:
         before, self.state = self.state, state
@@ -168,15 +202,45 @@ class DeviceTracker:
             self._on_change(before, state, trigger)
 
     def _settled(self) -> None:
-        """A burst of events is over: probe, unless nothing about the node differs from when the last probe completed."""
+        """A burst of events is over: probe, unless nothing about the node differs from when the last probe began."""
+        if self._probe is not None:
+            self._probes.trigger()  # what came during a probe is answered by one that begins after it
+            return
         wanted, self._probe_wanted_anyway = self._probe_wanted_anyway, False
-        if self.state.identity is Identity.VALID and (wanted or self.state.facts != self._probed_facts):
-            self._start_probe(Trigger.UDEV)
+        if not self._checkable or (not wanted and self.state.facts == self._probed_facts):
+            return
+        if wanted or another_node(self._probed_facts, self.state.facts) or self._attributes_may_lead():
+            self._start_probe(self._look_trigger)
+
+    @property
+    def _checkable(self) -> bool:
+        """Whether a probe can find anything out: there is a node to be probed, or the last look could not be completed."""
+        return self.state.identity is Identity.VALID or self.state.inconclusive is not Reason.OK
+
+    def _attributes_may_lead(self) -> bool:
+        """Tell whether other attributes may lead to a probe now; if not, they are looked at again when they may.
+
+        Something that answers each probe's uevents by changing the node would otherwise keep both going for ever.
+        """
+        loop = asyncio.get_running_loop()
+        if self._attributes_timer is not None:
+            self._attributes_timer.cancel()
+            self._attributes_timer = None
+        if loop.time() < self._attributes_not_before:
+            self._attributes_timer = loop.call_at(self._attributes_not_before, self._settled)
+            return False
+        calm = loop.time() - self._attributes_not_before >= self.intervals.retry
+        self._restless = 0 if calm else self._restless + 1
+        self._attributes_not_before = loop.time() + self._growing(self._restless)
+        return True
+
+    def _growing(self, times: int) -> float:
+        """Return a wait that doubles each time, up to the retry interval."""
+        return min(FIRST_RETRY * 2.0 ** min(times, 20), self.intervals.retry)
 
     def _start_probe(self, trigger: Trigger) -> "asyncio.Task[CheckResult]":
         """Start a probe, or share the one that is under way."""
         if self._probe is None:
-            self._probes.cancel()
             self._probe = asyncio.get_running_loop().create_task(self._probe_once(trigger), name=f"probe {self.state.kind}")
             self._probe.add_done_callback(self._probe_done)
         return self._probe
@@ -184,19 +248,23 @@ class DeviceTracker:
     async def _probe_once(self, trigger: Trigger) -> CheckResult:
         """Identify, probe that very node, and see that the path still leads to it."""
         with self._identify() as node:
-            self._apply_identity(node.verdict, trigger)
+            self._take_in(node.verdict, trigger)
+            # Whatever asked for a probe up to now has it.
+            self._probes.cancel()
+            self._probe_wanted_anyway = False
             if node.verdict.identity is not Identity.VALID:
-                return CheckResult(self.state, None)
+                return CheckResult(self.state, _not_looked_at(node.verdict))
+            self._probed_facts = node.verdict.facts
             self.probes += 1
             verdict = await self._prober.probe(node.descriptor, budget=PROBE_BUDGET)
-            facts = node.verdict.facts
         with self._identify() as again:
-            self._apply_identity(again.verdict, trigger)
-            if again.verdict.identity is not Identity.VALID:
+            self._take_in(again.verdict, trigger)
+            if again.verdict.identity is Identity.UNKNOWN:
+                verdict = replace(verdict, completed=False, reason=again.verdict.reason, detail=again.verdict.detail)
+            elif again.verdict.identity is not Identity.VALID:
                 return CheckResult(self.state, None)
-            if _another_node(facts, again.verdict.facts):
+            elif another_node(node.verdict.facts, again.verdict.facts):
                 verdict = replace(verdict, completed=False, reason=Reason.DEVICE_CHANGED, detail="")
-        self._probed_facts = again.verdict.facts if verdict.completed else None
         self._set(health.with_probe(self.state, verdict, self._clock.realtime_usec(), self._clock.monotonic()), trigger)
         return CheckResult(self.state, verdict)
 
@@ -219,17 +287,21 @@ class DeviceTracker:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.state.identity is not Identity.VALID:
+        if self._closed or not self._checkable:
             return
         if self.state.health is Health.HEALTHY and self._failures == 0:
             delay = self.intervals.probe
         else:
-            delay = min(FIRST_RETRY * 2.0 ** min(max(self._failures - 1, 0), 20), self.intervals.retry)
-        self._timer = asyncio.get_running_loop().call_later(delay, self._start_probe, Trigger.TIMER)
+            delay = self._growing(max(self._failures - 1, 0))
+        self._timer = asyncio.get_running_loop().call_later(delay, self._check_is_due)
+
+    def _check_is_due(self) -> None:
+        self._timer = None
+        self._start_probe(Trigger.TIMER)
 
 
-def _another_node(before: NodeFacts | None, after: NodeFacts | None) -> bool:
-    """Tell whether two looks at a path met two different nodes; attributes may differ."""
-    if before is None or after is None:
-        return before is not after
-    return (before.device, before.inode, before.number) != (after.device, after.inode, after.number)
+def _not_looked_at(verdict: IdentityVerdict) -> ProbeVerdict | None:
+    """Return the incomplete check that an incomplete look makes, None where the look says that there is nothing to probe."""
+    if verdict.identity is not Identity.UNKNOWN:
+        return None
+    return ProbeVerdict(completed=False, healthy=False, reason=verdict.reason, detail=verdict.detail, duration_usec=0)
