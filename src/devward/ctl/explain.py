@@ -1,0 +1,240 @@
+"""`devwardctl explain`: the whole chain from what was found to what to do next, in plain sentences."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from devward.ctl.advice import ADVICE, Advice, Step, advice, cause, quoted_path
+from devward.ctl.context import Context
+from devward.ctl.facts import IN_ORDER, Blocked, Device, Finding, Raw, Snapshot, Spec, number_of, text_of
+from devward.ctl.failure import ExitStatus, Failure
+from devward.ctl.layout import prose, show_steps
+from devward.ctl.terminal import Tone
+from devward.ctl.when import Times, duration
+from devward.ctl.wording import spec_state
+from devward.model import REASON_TEXT, CdiMode, Health, Identity, Reason, SpecState
+from devward.text import printable
+
+if TYPE_CHECKING:
+    from devward.ctl.client import Client
+
+
+@dataclass(slots=True)
+class Explanation:
+    """The chain about one thing."""
+
+    what: str
+    kind: str
+    found: list[str] = field(default_factory=list)
+    means: list[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+
+def run(context: Context) -> int:
+    """Explain one thing. A reason code needs no daemon."""
+    what = context.given.what
+    if what in list(Reason) and what:
+        _show(context, of_reason(Reason(what)))
+        return ExitStatus.OK
+
+    async def work(client: "Client") -> int:
+        snapshot = await client.snapshot()
+        details = await client.describe()
+        _show(context, explain(what, snapshot, _described(details), context.times()))
+        return ExitStatus.OK
+
+    return context.on_bus(work)
+
+
+def explain(what: str, snapshot: Snapshot, described: dict[str, Raw], times: Times) -> Explanation:
+    """Find what is meant and explain it. Failure, with what can be explained, where there is no such thing."""
+    for device in snapshot.devices:
+        if what in (device.kind, device.node, device.qualified):
+            return of_device(device, snapshot, described.get(device.node, {}), times)
+    for spec in snapshot.specs:
+        if what in (spec.file, spec.file.rpartition("/")[2], spec.cdi_kind):
+            return of_spec(spec, snapshot, times)
+    found = [finding for finding in snapshot.findings if what in (finding.subject, finding.subject.rpartition("/")[2])]
+    if found:
+        return of_findings(what, found, times)
+    known = [device.kind for device in snapshot.devices] + [spec.file for spec in snapshot.specs]
+    listed = ", ".join(map(printable, known)) or "no device and no file on this host"
+    raise Failure(
+        ExitStatus.UNHEALTHY,
+        f"devward knows nothing named {printable(what, 80)}.",
+        f"It can explain {listed}, the subject of a finding, and every reason code.",
+    )
+
+
+def of_reason(reason: Reason) -> Explanation:
+    """Explain a reason code in general."""
+    known = ADVICE[reason]
+    return Explanation(str(reason), "reason", [REASON_TEXT[reason]], [known.means], list(known.steps))
+
+
+def of_device(device: Device, snapshot: Snapshot, described: Raw, times: Times) -> Explanation:
+    """Explain a device: node, identity, health, check, CDI file."""
+    told = Explanation(device.node, "device")
+    told.found += [_identity(device, times), *_owner(described), _health(device, times), _check(device, times)]
+    spec = snapshot.spec_of(device)
+    if spec is None:
+        told.found.append(f"No CDI file defines {printable(device.qualified)}.")
+    else:
+        told.found.append(_spec_state(spec, times))
+        if device.qualified not in spec.devices:
+            told.found.append(f"The file does not hold {printable(device.qualified)} now.")
+    blocked = next((one for one in snapshot.blocked() if one.device == device.qualified), None)
+    file = spec.file if spec is not None else "FILE"
+    told.means, told.steps = _outcome(device.qualified, blocked, _known(blocked, device.node, file))
+    told.found += _findings_about(device.node, snapshot, times)
+    told.found += _standing(snapshot, times)
+    return told
+
+
+def of_spec(spec: Spec, snapshot: Snapshot, times: Times) -> Explanation:
+    """Explain a CDI file: its state, what it holds, its repairs, and the devices that it is about."""
+    told = Explanation(spec.file, "spec", [_spec_state(spec, times)])
+    held = ", ".join(map(printable, spec.devices))
+    told.found.append(f"It holds {held}." if held else "It holds no device.")
+    if spec.repair_count:
+        why = cause(spec.last_repair_cause)
+        times_said = "once" if spec.repair_count == 1 else f"{spec.repair_count} times"
+        last = f"last {times.ago(spec.last_repair_usec)}{', as ' + why if why else ''}"
+        told.found.append(f"Since devwardd started it was repaired {times_said}, {last}.")
+    else:
+        told.found.append("It needed no repair since devwardd started.")
+    told.found += [f"{printable(device.node)}: {_health(device, times)}" for device in snapshot.devices]
+    told.found += _findings_about(spec.file, snapshot, times) + _standing(snapshot, times)
+    known = advice(spec.reason, file=spec.file)
+    if spec.state in (SpecState.TRUE, SpecState.EMPTY) and not spec.reason:
+        empty = "No container can ask for a device of this file, as there is none on this host."
+        told.means = [empty if spec.state == SpecState.EMPTY else "Container engines find these devices by this file."]
+        told.steps = [Step("Nothing needs to be done about the file.")]
+        blocked = [one for one in snapshot.blocked() if one.device.startswith(f"{spec.cdi_kind}=")]
+        told.means += [f"But new containers cannot use {printable(one.device)}: {one.text}" for one in blocked]
+        told.steps += [Step("See why.", (f"devwardctl explain {quoted_path(one.device.rpartition('=')[2])}",)) for one in blocked]
+    else:
+        told.means, told.steps = [known.means], list(known.steps)
+    told.steps.append(Step("See what happened to it before.", (f"devwardctl history --file {quoted_path(spec.file)}",)))
+    return told
+
+
+def of_findings(what: str, found: list[Finding], times: Times) -> Explanation:
+    """Explain what was found about something that devward does not own."""
+    told = Explanation(what, "finding")
+    for finding in found:
+        known = advice(finding.code, file=finding.subject, device=finding.subject)
+        told.found.append(_finding(finding, times))
+        told.means += [text for text in [known.means] if text not in told.means]
+        told.steps += [text for text in known.steps if text not in told.steps]
+    return told
+
+
+def _known(blocked: Blocked | None, node: str, file: str) -> Advice:
+    return advice(blocked.reason if blocked is not None else Reason.OK, device=node, file=file)
+
+
+def _outcome(qualified: str, blocked: Blocked | None, known: Advice) -> tuple[list[str], list[Step]]:
+    if blocked is None:
+        return [f"New containers that ask for {printable(qualified)} get it, and can start a virtual machine."], list(known.steps)
+    if not blocked.reason:
+        return [f"New containers that ask for {printable(qualified)} cannot use it: {blocked.text}"], [
+            Step("See how everything stands.", ("devwardctl status",))
+        ]
+    return [known.means], list(known.steps)
+
+
+def _identity(device: Device, times: Times) -> str:
+    number = f"character device {printable(device.number)}" if device.number else "no character device"
+    lasting = _after(times.lasting(device.identity_since_usec))
+    match device.identity:
+        case Identity.VALID:
+            return f"{printable(device.node)} is {number}, and it is the device that it claims to be{lasting}."
+        case Identity.INVALID:
+            return f"{printable(device.node)} is {number}, and it is not the device that it claims to be{lasting}."
+        case Identity.MISSING:
+            return f"{printable(device.node)} does not exist{lasting}."
+    return f"It is not known whether {printable(device.node)} is the device that it claims to be{lasting}."
+
+
+def _owner(described: Raw) -> list[str]:
+    mode = text_of(described, "mode")
+    if not mode:
+        return []
+    acl = described.get("acl")
+    more = "; it has an access control list" if isinstance(acl, list) and acl else ""
+    return [f"Its mode is {printable(mode)}, its owner {number_of(described, 'uid')}:{number_of(described, 'gid')}{more}."]
+
+
+def _health(device: Device, times: Times) -> str:
+    lasting = _after(times.lasting(device.health_since_usec))
+    because = f" {device.sentence} ({printable(device.reason)})" if device.reason else ""
+    match device.health:
+        case Health.HEALTHY:
+            return f"A virtual machine can be started on it{lasting}."
+        case Health.UNHEALTHY:
+            return f"No virtual machine can be started on it{lasting}.{because}"
+        case Health.MISSING:
+            return f"There is nothing to start a virtual machine on{lasting}.{because}"
+    return f"It is not known whether a virtual machine can be started on it{lasting}.{because}"
+
+
+def _check(device: Device, times: Times) -> str:
+    if not device.last_check_usec:
+        return "No check of it has completed yet."
+    when = f"at {times.ago(device.last_check_usec)}" if times.utc else times.ago(device.last_check_usec)
+    return f"The last complete check was {when} and took {duration(device.check_duration_usec)}."
+
+
+def _spec_state(spec: Spec, times: Times) -> str:
+    lasting = _after(times.lasting(spec.state_since_usec))
+    because = f" {spec.sentence} ({printable(spec.reason)})" if spec.reason else ""
+    return f"The CDI file {printable(spec.file)} {spec_state(spec.state)}{lasting}.{because}"
+
+
+def _findings_about(subject: str, snapshot: Snapshot, times: Times) -> list[str]:
+    return [_finding(finding, times) for finding in snapshot.findings if finding.subject == subject]
+
+
+def _finding(finding: Finding, times: Times) -> str:
+    lasting = times.lasting(finding.since_usec)
+    return f"Finding{', ' + lasting if lasting else ''}: {printable(finding.text, 400)} ({printable(finding.code)})"
+
+
+def _standing(snapshot: Snapshot, times: Times) -> list[str]:
+    """Say where devward may not repair now, if some file would need it."""
+    manager = snapshot.manager
+    if all(spec.state in (*IN_ORDER, SpecState.EMPTY) for spec in snapshot.specs):
+        return []
+    if manager.cdi_paused_until_usec:
+        return [f"Repairs are paused {times.until(manager.cdi_paused_until_usec)}."]
+    if manager.cdi_mode in (CdiMode.OBSERVE, CdiMode.OFF):
+        return [f"The mode for CDI files is {manager.cdi_mode}: nothing is repaired."]
+    return []
+
+
+def _after(lasting: str) -> str:
+    return f", {lasting}" if lasting else ""
+
+
+def _described(document: dict[str, object]) -> dict[str, Raw]:
+    """Return what Describe adds about devices, by node."""
+    devices = document.get("devices")
+    shown = [one for one in devices if isinstance(one, dict)] if isinstance(devices, list) else []
+    return {text_of(one, "node"): one for one in shown}
+
+
+def _show(context: Context, told: Explanation) -> None:
+    if context.json:
+        steps = [{"text": step.text, "commands": list(step.commands)} for step in told.steps]
+        context.print_json({"what": told.what, "kind": told.kind, "found": told.found, "means": told.means, "next": steps})
+        return
+    out = context.out
+    out.line(printable(told.what), Tone.STRONG)
+    for title, texts in (("What was found", told.found), ("What it means for containers", told.means)):
+        out.line()
+        out.line(title, Tone.STRONG)
+        for text in texts:
+            prose(out, text, "  - ", "    ")
+    out.line()
+    out.line("What to do next", Tone.STRONG)
+    show_steps(out, told.steps)

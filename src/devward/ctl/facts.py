@@ -1,0 +1,263 @@
+"""What the daemon publishes, as devwardctl sees it: tolerant of what a newer daemon adds and an older one lacks. Pure.
+
+The names are those of the properties in dbus/*.xml; `raw` holds all of them in snake case, also those that are not known here, and is
+what --json prints. A property that is absent, or of another type, has the value that says least. Times are microseconds of
+CLOCK_REALTIME since 1970, 0 for none.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from devward import names
+from devward.model import REASON_TEXT, Health, Reason, SpecState
+from devward.text import printable
+
+Raw = Mapping[str, object]
+
+_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+#: States in which a file says what it should; with the last two engines may use another definition of its devices.
+IN_ORDER: Final = (SpecState.TRUE, SpecState.CONFLICT, SpecState.SHADOWED)
+
+
+def snake(name: str) -> str:
+    """Return a property's name in snake case: LastCheckUSec becomes last_check_usec."""
+    return _WORD.sub("_", name.replace("USec", "Usec")).lower()
+
+
+def raw(properties: Mapping[str, object]) -> Raw:
+    """Return the properties of one interface with their names in snake case."""
+    return {snake(name): value for name, value in properties.items()}
+
+
+def text_of(values: Raw, name: str) -> str:
+    """Return a text, empty where there is none."""
+    value = values.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def number_of(values: Raw, name: str) -> int:
+    """Return a number, 0 where there is none."""
+    value = values.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def texts_of(values: Raw, name: str) -> tuple[str, ...]:
+    """Return a list of texts, empty where there is none."""
+    value = values.get(name)
+    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list | tuple) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """The daemon itself."""
+
+    version: str = ""
+    node_name: str = ""
+    ready: bool = False
+    not_ready_reasons: tuple[str, ...] = ()
+    checking: bool = False
+    cdi_mode: str = ""
+    cdi_paused_until_usec: int = 0
+    audit_dropped: int = 0
+    config_state: str = ""
+    raw: Raw = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, values: Raw) -> "Manager":
+        """Read the properties of org.devward.Devward1.Manager."""
+        return cls(
+            version=text_of(values, "version"),
+            node_name=text_of(values, "node_name"),
+            ready=values.get("ready") is True,
+            not_ready_reasons=texts_of(values, "not_ready_reasons"),
+            checking=values.get("checking") is True,
+            cdi_mode=text_of(values, "cdi_mode"),
+            cdi_paused_until_usec=number_of(values, "cdi_paused_until_usec"),
+            audit_dropped=number_of(values, "audit_dropped"),
+            config_state=text_of(values, "config_state"),
+            raw=values,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One hypervisor device."""
+
+    kind: str = ""
+    node: str = ""
+    number: str = ""
+    identity: str = ""
+    identity_since_usec: int = 0
+    health: str = ""
+    health_since_usec: int = 0
+    reason: str = ""
+    text: str = ""
+    last_check_usec: int = 0
+    check_duration_usec: int = 0
+    raw: Raw = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, values: Raw) -> "Device":
+        """Read the properties of org.devward.Devward1.Device."""
+        return cls(
+            kind=text_of(values, "kind"),
+            node=text_of(values, "node"),
+            number=text_of(values, "number"),
+            identity=text_of(values, "identity"),
+            identity_since_usec=number_of(values, "identity_since_usec"),
+            health=text_of(values, "health"),
+            health_since_usec=number_of(values, "health_since_usec"),
+            reason=text_of(values, "reason"),
+            text=text_of(values, "text"),
+            last_check_usec=number_of(values, "last_check_usec"),
+            check_duration_usec=number_of(values, "check_duration_usec"),
+            raw=values,
+        )
+
+    @property
+    def qualified(self) -> str:
+        """The name by which containers ask for the device."""
+        return f"{names.HYPERVISOR_CDI_KIND}={self.kind}"
+
+    @property
+    def sentence(self) -> str:
+        """Why the device is as it is, empty where all is well."""
+        return sentence(self.reason, self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One CDI file that devward owns."""
+
+    file: str = ""
+    cdi_kind: str = ""
+    devices: tuple[str, ...] = ()
+    state: str = ""
+    state_since_usec: int = 0
+    reason: str = ""
+    text: str = ""
+    repair_count: int = 0
+    last_repair_usec: int = 0
+    last_repair_cause: str = ""
+    raw: Raw = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, values: Raw) -> "Spec":
+        """Read the properties of org.devward.Devward1.Spec."""
+        return cls(
+            file=text_of(values, "file"),
+            cdi_kind=text_of(values, "cdi_kind"),
+            devices=texts_of(values, "devices"),
+            state=text_of(values, "state"),
+            state_since_usec=number_of(values, "state_since_usec"),
+            reason=text_of(values, "reason"),
+            text=text_of(values, "text"),
+            repair_count=number_of(values, "repair_count"),
+            last_repair_usec=number_of(values, "last_repair_usec"),
+            last_repair_cause=text_of(values, "last_repair_cause"),
+            raw=values,
+        )
+
+    @property
+    def sentence(self) -> str:
+        """Why the file is as it is, empty where all is well."""
+        return sentence(self.reason, self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that an administrator should know."""
+
+    code: str
+    subject: str
+    text: str
+    since_usec: int
+
+    @property
+    def raw(self) -> Raw:
+        """The finding as --json prints it."""
+        return {"code": self.code, "subject": self.subject, "text": self.text, "since_usec": self.since_usec}
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A device that new containers cannot be given, and why."""
+
+    device: str
+    reason: str
+    text: str
+    since_usec: int
+
+    @property
+    def raw(self) -> Raw:
+        """What is blocked as --json prints it."""
+        return {"device": self.device, "reason": self.reason, "text": self.text, "since_usec": self.since_usec}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that the daemon publishes, at one moment."""
+
+    manager: Manager
+    devices: tuple[Device, ...]
+    specs: tuple[Spec, ...]
+    findings: tuple[Finding, ...]
+
+    def spec_of(self, device: Device) -> Spec | None:
+        """Return the file that defines a device, or should."""
+        kind = device.qualified.partition("=")[0]
+        return next((spec for spec in self.specs if device.qualified in spec.devices or spec.cdi_kind == kind), None)
+
+    def blocked(self) -> tuple[Blocked, ...]:
+        """Return the devices that new containers cannot be given, with the first reason in the chain from node to engine."""
+        return tuple(found for device in self.devices if (found := self._blocked(device)) is not None)
+
+    def _blocked(self, device: Device) -> Blocked | None:
+        name = device.qualified
+        if device.health != Health.HEALTHY:
+            text = device.sentence or f"The health of the device is {printable(device.health) or 'not told'}."
+            return Blocked(name, device.reason, text, device.health_since_usec)
+        spec = self.spec_of(device)
+        if spec is None:
+            return Blocked(name, Reason.CDI_NOT_PUBLISHED, REASON_TEXT[Reason.CDI_NOT_PUBLISHED], 0)
+        if spec.state == SpecState.SHADOWED or spec.state not in IN_ORDER:
+            text = spec.sentence or f"The state of {printable(spec.file)} is {printable(spec.state) or 'not told'}."
+            return Blocked(name, spec.reason, text, spec.state_since_usec)
+        if name not in spec.devices:
+            reason = spec.reason or Reason.CDI_NOT_PUBLISHED
+            return Blocked(name, reason, sentence(reason, spec.text), spec.state_since_usec)
+        return None
+
+
+def sentence(reason: str, text: str = "") -> str:
+    """Return the sentence for a reason code, the daemon's own if it gave one; a code that is not known here stands for itself."""
+    if text:
+        return printable(text, 400)
+    try:
+        return REASON_TEXT[Reason(reason)]
+    except ValueError:
+        return f"The reason is {printable(reason)}, which this devwardctl does not know."
+
+
+def findings(rows: Iterable[Sequence[object]]) -> tuple[Finding, ...]:
+    """Read the rows of ListFindings; a newer daemon may add columns."""
+    found = []
+    for row in rows:
+        values = dict(zip(("code", "subject", "text", "since_usec"), row, strict=False))
+        found.append(Finding(text_of(values, "code"), text_of(values, "subject"), text_of(values, "text"), number_of(values, "since_usec")))
+    return tuple(found)
+
+
+def snapshot(
+    manager: Mapping[str, object], objects: Mapping[str, Mapping[str, Mapping[str, object]]], rows: Iterable[Sequence[object]]
+) -> Snapshot:
+    """Put together what GetAll of the root, GetManagedObjects and ListFindings answered, with plain values instead of variants."""
+    shown = [objects[path] for path in sorted(objects)]
+    return Snapshot(
+        manager=Manager.of(raw(manager)),
+        devices=tuple(Device.of(raw(one[names.DEVICE_INTERFACE])) for one in shown if names.DEVICE_INTERFACE in one),
+        specs=tuple(Spec.of(raw(one[names.SPEC_INTERFACE])) for one in shown if names.SPEC_INTERFACE in one),
+        findings=findings(rows),
+    )

@@ -1,0 +1,103 @@
+"""`devwardctl status`: one screen that says whether this host is ready, and if not, why and since when."""
+
+from devward.ctl import lists
+from devward.ctl.client import Client
+from devward.ctl.context import Context
+from devward.ctl.facts import Manager, Snapshot
+from devward.ctl.failure import ExitStatus
+from devward.ctl.layout import prose
+from devward.ctl.terminal import Tone, unbroken
+from devward.ctl.when import Times
+from devward.ctl.wording import not_ready
+from devward.model import CdiMode, ConfigState
+from devward.text import printable
+
+
+def run(context: Context) -> int:
+    """Show the status. Status 1 where the host is not ready."""
+
+    async def work(client: Client) -> int:
+        snapshot = await client.snapshot()
+        if context.json:
+            context.print_json(document(snapshot))
+        else:
+            show(context, snapshot)
+        return ExitStatus.OK if snapshot.manager.ready else ExitStatus.UNHEALTHY
+
+    return context.on_bus(work)
+
+
+def document(snapshot: Snapshot) -> dict[str, object]:
+    """Return the status as --json prints it."""
+    return {
+        "manager": snapshot.manager.raw,
+        "devices": [device.raw for device in snapshot.devices],
+        "specs": [spec.raw for spec in snapshot.specs],
+        "findings": [finding.raw for finding in snapshot.findings],
+        "blocked": [blocked.raw for blocked in snapshot.blocked()],
+    }
+
+
+def show(context: Context, snapshot: Snapshot) -> None:
+    """Print the screen."""
+    out, times, manager = context.out, context.times(), snapshot.manager
+    name = f"devward {printable(manager.version)} on {printable(manager.node_name)}".rstrip()
+    out.line(f"{name} is ready." if manager.ready else f"{name} is NOT READY.", Tone.GOOD if manager.ready else Tone.BAD)
+    for reason in manager.not_ready_reasons:
+        prose(out, f"{not_ready(reason)}", "  - ", "    ")
+    for text, tone in remarks(manager, times):
+        prose(out, text, "  ", "  ", tone)
+    out.line()
+    if snapshot.devices:
+        lists.show_devices(out, snapshot.devices, times)
+    else:
+        prose(out, "There is no hypervisor device on this host, and none is wanted by the configuration.")
+    if snapshot.specs:
+        out.line()
+        lists.show_specs(out, snapshot.specs, times)
+    _show_blocked(context, snapshot, times)
+    out.line()
+    if snapshot.findings:
+        lists.show_findings(out, snapshot.findings, times)
+    else:
+        out.line("No findings.")
+
+
+def remarks(manager: Manager, times: Times) -> list[tuple[str, Tone]]:
+    """Say what is out of the ordinary about the daemon itself."""
+    said: list[tuple[str, Tone]] = []
+    if manager.cdi_paused_until_usec:
+        said.append((f"Repairs of CDI files are paused {times.until(manager.cdi_paused_until_usec)}.", Tone.WARNING))
+    if manager.cdi_mode == CdiMode.OBSERVE:
+        said.append(("CDI files are only observed, not repaired (mode observe).", Tone.WARNING))
+    elif manager.cdi_mode == CdiMode.OFF:
+        said.append(("CDI files are neither looked at nor repaired (mode off).", Tone.WARNING))
+    elif manager.cdi_mode not in ("", CdiMode.REPAIR):
+        said.append((f"The mode for CDI files is {printable(manager.cdi_mode)}, which this devwardctl does not know.", Tone.WARNING))
+    if manager.config_state == ConfigState.REFUSED:
+        said.append(
+            (f"The configuration on disk is refused; the one before it is in force. See {unbroken('devwardctl config --check')}.", Tone.BAD)
+        )
+    if manager.audit_dropped:
+        said.append((f"{manager.audit_dropped} audit records were not taken by the journal.", Tone.WARNING))
+    if manager.checking:
+        said.append(("A check is under way.", Tone.FAINT))
+    return said
+
+
+def _show_blocked(context: Context, snapshot: Snapshot, times: Times) -> None:
+    blocked = snapshot.blocked()
+    if not blocked:
+        return
+    out = context.out
+    out.line()
+    out.line("Blocked", Tone.STRONG)
+    said = {reason.rpartition(": ")[2] for reason in snapshot.manager.not_ready_reasons}
+    for one in blocked:
+        lasting = times.lasting(one.since_usec)
+        # The sentence stands at the top already where it is why this host is not ready.
+        why = "" if one.reason in said else f": {one.text}"
+        code = f" ({printable(one.reason)})" if one.reason else ""
+        prose(out, f"containers that ask for {printable(one.device)}{', ' + lasting if lasting else ''}{why}{code}", "  - ", "    ")
+    kind = blocked[0].device.rpartition("=")[2]
+    prose(out, f"What to do: {unbroken(f'devwardctl explain {printable(kind)}')}", "  ", "  ", Tone.FAINT)

@@ -1,0 +1,122 @@
+"""What changed, in plain sentences: from the facts before and after. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from devward.ctl.facts import Device, Manager, Spec, sentence
+from devward.ctl.terminal import Tone
+from devward.ctl.when import Times
+from devward.model import CdiMode, ConfigState, Health, Identity, SpecState
+from devward.text import printable
+
+_SPEC_STATES: Final[Mapping[SpecState, str]] = MappingProxyType(
+    {
+        SpecState.UNKNOWN: "is not judged now",
+        SpecState.TRUE: "is true: it says what the devices justify",
+        SpecState.EMPTY: "does not exist, and no device justifies one",
+        SpecState.DRIFTED: "is not what it should be",
+        SpecState.BLOCKED: "is not what it should be and cannot be repaired",
+        SpecState.FOREIGN: "is somebody else's",
+        SpecState.CONFLICT: "is right, but another file of its directory defines the same device",
+        SpecState.SHADOWED: "is right, but container engines use another file's definition",
+        SpecState.CONTESTED: "keeps being changed by something else",
+    }
+)
+_TONES: Final[Mapping[str, Tone]] = MappingProxyType(
+    {
+        Health.HEALTHY: Tone.GOOD,
+        Health.UNHEALTHY: Tone.BAD,
+        Health.MISSING: Tone.BAD,
+        SpecState.TRUE: Tone.GOOD,
+        SpecState.EMPTY: Tone.PLAIN,
+        SpecState.BLOCKED: Tone.BAD,
+        SpecState.FOREIGN: Tone.BAD,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A sentence, and what it is to the reader."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+def tone_of(state: str) -> Tone:
+    """Return the tone of a health or a file's state; one that is not known is a warning."""
+    return _TONES.get(state, Tone.WARNING)
+
+
+def spec_state(state: str) -> str:
+    """Say the state of a CDI file, as the second half of a sentence."""
+    try:
+        return _SPEC_STATES[SpecState(state)]
+    except ValueError:
+        return f"is in the state {printable(state) or 'not told'}"
+
+
+def not_ready(reason: str) -> str:
+    """Say one of NotReadyReasons, `subject: code`, as a sentence."""
+    subject, colon, code = reason.rpartition(": ")
+    if not colon or not code:
+        return printable(reason)
+    return f"{printable(subject)}: {sentence(code)} ({printable(code)})"
+
+
+def device_changes(before: Device, after: Device) -> list[Said]:
+    """Say what changed about a device; from an empty one, how it stands."""
+    node, said = printable(after.node), []
+    why = f": {after.sentence} ({printable(after.reason)})" if after.reason else ""
+    if after.identity != before.identity and after.identity == Identity.INVALID:
+        said.append(Said(f"{node} is not the device that it claims to be{why}", Tone.BAD))
+    elif (after.health, after.reason) != (before.health, before.reason):
+        text = {
+            Health.HEALTHY: f"{node} is usable: a virtual machine can be started on it",
+            Health.UNHEALTHY: f"{node} cannot be used{why}",
+            Health.MISSING: f"{node} is missing{why}",
+            Health.UNKNOWN: f"{node} is not judged yet{why}",
+        }
+        other = f"the health of {node} is {printable(after.health) or 'not told'}{why}"
+        said.append(Said(next((one for known, one in text.items() if known == after.health), other), tone_of(after.health)))
+    if before.number and after.number and after.number != before.number:
+        said.append(Said(f"{node} has the device number {printable(after.number)} now; it had {printable(before.number)}", Tone.WARNING))
+    return said
+
+
+def spec_changes(before: Spec, after: Spec) -> list[Said]:
+    """Say what changed about a CDI file; from an empty one, how it stands."""
+    file, said = printable(after.file), []
+    if (after.state, after.reason) != (before.state, before.reason):
+        why = f": {after.sentence} ({printable(after.reason)})" if after.reason else ""
+        said.append(Said(f"{file} {spec_state(after.state)}{why}", tone_of(after.state)))
+    if after.devices != before.devices:
+        held = ", ".join(map(printable, after.devices))
+        said.append(Said(f"{file} holds {held or 'no device'} now", Tone.PLAIN if held else Tone.WARNING))
+    return said
+
+
+def manager_changes(before: Manager, after: Manager, times: Times) -> list[Said]:
+    """Say what changed about the daemon itself."""
+    said = []
+    if after.ready and not before.ready:
+        said.append(Said("this host is ready", Tone.GOOD))
+    elif not after.ready and (before.ready or after.not_ready_reasons != before.not_ready_reasons):
+        why = " ".join(map(not_ready, after.not_ready_reasons))
+        said.append(Said(f"this host is NOT READY{': ' + why if why else ''}", Tone.BAD))
+    if after.cdi_mode != before.cdi_mode and after.cdi_mode:
+        said.append(
+            Said(f"the mode for CDI files is {printable(after.cdi_mode)}", Tone.PLAIN if after.cdi_mode == CdiMode.REPAIR else Tone.WARNING)
+        )
+    if after.cdi_paused_until_usec != before.cdi_paused_until_usec:
+        if after.cdi_paused_until_usec:
+            said.append(Said(f"repairs of CDI files are paused {times.until(after.cdi_paused_until_usec)}", Tone.WARNING))
+        else:
+            said.append(Said("repairs of CDI files are not paused any more", Tone.GOOD))
+    if after.config_state != before.config_state and after.config_state:
+        good = after.config_state == ConfigState.GOOD
+        text = "the configuration on disk is in force" if good else "the configuration on disk is refused; the one before it is in force"
+        said.append(Said(text, Tone.GOOD if good else Tone.BAD))
+    return said
