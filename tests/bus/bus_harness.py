@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -45,11 +44,10 @@ from devward.model import (
     SpecState,
     SpecView,
 )
+from sim.polkit_stub import Mode, PolkitStub
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "sim"))
 
-from polkit_stub import Mode, PolkitStub  # noqa: E402  # needs the path above
 
 NOBODY = 65534
 DEADLINE = 30.0

@@ -174,7 +174,7 @@ def test_every_action_is_in_the_polkit_file_and_back() -> None:
     root = ET.parse(DBUS / "org.devward.devward1.policy").getroot()
     defaults = {}
     for action in root.findall("action"):
-        texts = {child.tag: (child.text or "").strip() for child in action.find("defaults") or ()}
+        texts = {child.tag: (child.text or "").strip() for child in action.iterfind("defaults/*")}
         defaults[action.get("id")] = (texts["allow_any"], texts["allow_inactive"], texts["allow_active"])
         for tag in ("description", "message"):
             text = action.findtext(tag) or ""

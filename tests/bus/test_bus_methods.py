@@ -96,16 +96,18 @@ def test_wrong_arguments_are_refused_before_anything_else(bus: Bus, member: str,
 
 @pytest.mark.parametrize(("member", "signature", "arguments", "asked"), ACTIONS)
 def test_actions_wait_for_the_first_pass_and_end_with_the_daemon(
-    bus: Bus, member: str, signature: str, arguments: list[object], asked: tuple[object, ...]
+    bus: Bus, member: str, signature: str, arguments: list[object], asked: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
         async with world(bus.address) as made:
+            pretend_uid(made, 1000, monkeypatch)
             client = await made.client()
             made.backend.is_ready = False
             assert await client.error(member, signature, arguments) == names.ERROR_PREFIX + "NotReady"
             made.backend.is_ready, made.backend.is_stopping = True, True
             assert await client.error(member, signature, arguments) == names.ERROR_PREFIX + "Stopping"
             assert not made.backend.calls
+            assert not made.polkit.checks, "nobody is asked in vain"
 
     run(main)
 
@@ -360,11 +362,11 @@ def test_a_long_answer_is_refused_and_not_sent(bus: Bus, monkeypatch: pytest.Mon
         async with world(bus.address) as made:
             client = await made.client()
             made.backend.device_views = []
-            monkeypatch.setattr(made.backend, "describe", lambda *, full: "x" * (9 * 1024 * 1024))
+            monkeypatch.setattr(made.backend, "describe", lambda *, full: "x" * (5 * 1024 * 1024))
             assert await client.error("Describe") == "LimitsExceeded"
-            monkeypatch.setattr(made.backend, "describe", lambda *, full: "x" * (4 * 1024 * 1024))
+            monkeypatch.setattr(made.backend, "describe", lambda *, full: "容" * (3 * 1024 * 1024))
             (text,) = await client.ok("Describe")
-            assert len(text) == 4 * 1024 * 1024  # type: ignore[arg-type]
+            assert len(text) == 3 * 1024 * 1024  # type: ignore[arg-type]
 
     run(main)
 

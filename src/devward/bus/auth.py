@@ -255,6 +255,7 @@ class Gate:
                 within=within,
             )
         )
+        check.add_done_callback(_retrieve)
         answered = False
         try:
             await asyncio.wait({check, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -284,3 +285,8 @@ def _answer(body: Sequence[object]) -> _Answer:
             return _Answer(authorized=authorized, challenge=challenge)
         case _:
             return _Answer(failure="The authorization service did not answer as it should.")
+
+
+def _retrieve(check: asyncio.Task[Sequence[object]]) -> None:
+    if not check.cancelled():
+        check.exception()

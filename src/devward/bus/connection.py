@@ -50,8 +50,8 @@ DBUS_NAME = "org.freedesktop.DBus"
 DBUS_PATH = "/org/freedesktop/DBus"
 #: Seconds that connecting, Hello and RequestName may take together.
 SETUP_SECONDS = 5.0
-#: Characters of text in one message of ours; the system bus disconnects whoever sends 32 MiB (`max_message_size`).
-MAX_TEXT = 8 * 1024 * 1024
+#: Characters of text, of up to four bytes, in one message of ours; the system bus disconnects whoever sends more than 32 MiB.
+MAX_TEXT = 4 * 1024 * 1024
 #: Messages handled before the event loop may do something else.
 MESSAGES_PER_TURN = 32
 #: Signatures that dbus-next may remember.
@@ -330,16 +330,16 @@ class BusConnection:
         self._send(signature, body, message_type=MessageType.SIGNAL, path=path, interface=interface, member=member)
 
     def reply(self, call: MethodCall, signature: str, body: Sequence[object]) -> None:
-        """Answer a call, unless its caller wants no answer.
+        """Answer a call, unless its caller wants no answer or cannot be named.
 
         TypeError or ValueError where the body does not fit the signature, MessageTooLong where it is too long: nothing was sent then.
         """
-        if not call.no_reply:
+        if call.sender and not call.no_reply:
             self._send(signature, body, message_type=MessageType.METHOD_RETURN, reply_serial=call.serial, destination=call.sender)
 
     def reply_error(self, call: MethodCall, name: str, text: str) -> None:
-        """Answer a call with an error, unless its caller wants no answer."""
-        if not call.no_reply:
+        """Answer a call with an error, unless its caller wants no answer or cannot be named."""
+        if call.sender and not call.no_reply:
             kind = MessageType.ERROR
             self._send("s", [text], message_type=kind, error_name=name, reply_serial=call.serial, destination=call.sender)
 
