@@ -5,10 +5,11 @@ Time is the held loop's: timers run when the test turns the clock, everything el
 
 import asyncio
 import contextlib
+import hashlib
 import io
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,14 +37,16 @@ from devward.model import (
     WithdrawPolicy,
 )
 from devward.remembered import Remembered
-from devward.state import State, StateStore
+from devward.state import Pause, State, StateStore
 from devward.worker import Worker
-from sim.held_time import PATIENCE, HeldTimeLoop
+from sim.held_time import PATIENCE, HeldTimeLoop, run_held
 from sim.journal_sink import JournalSink, Record
 
 FILE = names.HYPERVISOR_CDI_FILE
 KIND = names.HYPERVISOR_CDI_KIND
 KVM, MSHV = f"{KIND}=kvm", f"{KIND}=mshv"
+#: Seconds that waiting lets pass at a time.
+_TURN = 0.002
 #: 2026-01-01T00:00:00Z
 EPOCH_USEC = 1_767_225_600_000_000
 
@@ -51,6 +54,10 @@ EPOCH_USEC = 1_767_225_600_000_000
 def document(*kinds: DeviceKind, uid: int = 65534, gid: int = 65534) -> bytes:
     """Return the document for these devices; for kvm if none is named."""
     return spec.render_hypervisor(kinds or (DeviceKind.KVM,), uid=uid, gid=gid)
+
+
+GOOD, STALE = document(), document(uid=0)
+FOREIGN = GOOD.replace(KIND.encode(), b"example.com/device")
 
 
 def rival(device: str = KVM) -> bytes:
@@ -187,13 +194,15 @@ class Desk:
             await self._turn()
 
     async def quiet(self) -> None:
-        """Wait until no pass is under way and none follows from what has happened."""
-        idle = 0
-        while idle < 4:
+        """Wait until no pass is under way and none follows from what has happened; a loop of passes never ends."""
+        idle, end = 0, time.monotonic() + PATIENCE
+        while idle < 3:
+            assert time.monotonic() < end, f"passes follow one another without end: {self.reconciler.passes}"
             passes = self.reconciler.passes
             await self._turn()
             # inotify queues an event within the call that causes it, so that the turn has taken in everything.
-            idle = idle + 1 if passes == self.reconciler.passes and not self.reconciler._tasks else 0
+            waits = self.reconciler._tasks or self.reconciler._touches.pending
+            idle = idle + 1 if passes == self.reconciler.passes and not waits else 0
 
     async def advance(self, seconds: float) -> None:
         """Let time pass, and what is due then happen."""
@@ -216,7 +225,9 @@ class Desk:
     async def _turn(self) -> None:
         for _ in range(4):
             await asyncio.sleep(0)
-        self.loop.advance(0.01)
+        # As fast as real time and no faster: a slow disk must not miss a deadline of the held clock.
+        time.sleep(_TURN)  # noqa: ASYNC251 # the loop's clock stands still
+        self.loop.advance(_TURN)
 
     def _new_id(self) -> str:
         self._ids += 1
@@ -243,10 +254,26 @@ async def cdi_desk(loop: HeldTimeLoop, base: Path, *, start: bool = True, **sett
         desk.close()
 
 
-@contextlib.contextmanager
-def stopwatch() -> Iterator[list[float]]:
-    """Measure the real time that a block takes."""
-    taken: list[float] = []
-    begun = time.monotonic()
-    yield taken
-    taken.append(time.monotonic() - begun)
+def run_at_desk(base: Path, main: Callable[[Desk], Coroutine[Any, Any, None]], **settings: Any) -> None:
+    """Run a test with a started reconciler, unless `start=False`, on held time."""
+
+    async def enter(loop: HeldTimeLoop) -> None:
+        async with cdi_desk(loop, base, **settings) as desk:
+            await main(desk)
+
+    run_held(enter)
+
+
+def leave_file(base: Path, data: bytes = GOOD) -> State:
+    """Put a file of an earlier run there, and return what devward remembers of it."""
+    path = base / "etc" / "cdi" / FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    path.chmod(0o644)
+    return State().with_digest(str(path), hashlib.sha256(data).hexdigest())
+
+
+def pause(desk: Desk, seconds: float) -> Callable[[State], State]:
+    """Return the change of the remembered state that a pause of so many seconds is."""
+    until = desk.clock.realtime_usec() + round(seconds * 1e6)
+    return lambda state: replace(state, cdi_pause=Pause(until, "by the test", 0))

@@ -1,0 +1,579 @@
+"""The loop around an owned CDI file, end to end on a scratch directory: real inotify, real files, a real journal's socket, held time."""
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devward import names
+from devward.cdi import store
+from devward.model import (
+    CdiMode,
+    DeviceKind,
+    Health,
+    Identity,
+    Outcome,
+    Reason,
+    RepairCause,
+    SpecState,
+    Trigger,
+    WithdrawPolicy,
+)
+from sim.cdi_desk import FILE, FOREIGN, GOOD, KVM, MSHV, STALE, Desk, candidate, document, leave_file, pause, run_at_desk
+from sim.entries import DEVICE, OBSTRUCTIONS, OpenWatch, fingerprint
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: owners and device nodes")
+
+
+# --- the first pass --------------------------------------------------------------------------------------------------
+class TestStart:
+    def test_a_missing_file_is_written_and_published(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            assert desk.path.read_bytes() == GOOD
+            assert (desk.state, desk.reconciler.view.devices) == (SpecState.TRUE, (KVM,))
+            assert desk.reconciler.effective(DeviceKind.KVM) == (True, Reason.OK, "")
+            assert desk.reconciler.published(DeviceKind.KVM)
+            assert not desk.reconciler.published(DeviceKind.MSHV)
+            assert desk.changes == desk.reconciler.passes > 0
+            assert not desk.reconciler.busy
+            assert desk.outcomes() == [("success", "missing")]
+
+        run_at_desk(tmp_path, main)
+
+    def test_a_true_file_is_not_touched(self, tmp_path: Path) -> None:
+        kept = leave_file(tmp_path)
+        before = fingerprint(tmp_path / "etc" / "cdi" / FILE)
+
+        async def main(desk: Desk) -> None:
+            assert desk.state is SpecState.TRUE
+            assert fingerprint(desk.path) == before
+            assert desk.records() == []
+
+        run_at_desk(tmp_path, main, kept=kept)
+
+    def test_leftovers_of_a_crash_are_swept_and_told_of(self, tmp_path: Path) -> None:
+        kept = leave_file(tmp_path)
+        leftover = tmp_path / "etc" / "cdi" / f".devward.{FILE}.0123456789abcdef.tmp"
+        leftover.touch()
+
+        async def main(desk: Desk) -> None:
+            assert not leftover.exists()
+            (record,) = desk.records("leftovers-swept")
+            assert record[names.FIELD_COUNT] == ["1"]
+            assert json.loads(record[names.FIELD_EVIDENCE][0])["files"] == [leftover.name]
+
+        run_at_desk(tmp_path, main, kept=kept)
+
+    @pytest.mark.parametrize("mode", [CdiMode.OBSERVE, CdiMode.OFF])
+    def test_where_nothing_may_be_written_nothing_is_swept_either(self, tmp_path: Path, mode: CdiMode) -> None:
+        kept = leave_file(tmp_path)
+        leftover = tmp_path / "etc" / "cdi" / f".devward.{FILE}.0123456789abcdef.tmp"
+        leftover.touch()
+        before = fingerprint(leftover.parent)
+
+        async def main(_desk: Desk) -> None:
+            assert fingerprint(leftover.parent) == before
+
+        run_at_desk(tmp_path, main, kept=kept, mode=mode)
+
+    def test_a_device_that_the_file_holds_stays_while_it_is_not_judged(self, tmp_path: Path) -> None:
+        kept = leave_file(tmp_path, document(DeviceKind.KVM, DeviceKind.MSHV))
+
+        async def main(desk: Desk) -> None:
+            desk.devices = [candidate(Identity.UNKNOWN, Health.UNKNOWN), candidate(Identity.UNKNOWN, Health.UNKNOWN, DeviceKind.MSHV)]
+            await desk.reconciler.start()
+            await desk.quiet()
+            assert desk.path.read_bytes() == document(DeviceKind.KVM, DeviceKind.MSHV)
+            assert desk.state is SpecState.TRUE
+            await desk.advance(100)
+            assert desk.path.read_bytes() == document(DeviceKind.KVM, DeviceKind.MSHV)
+
+        run_at_desk(tmp_path, main, kept=kept, start=False)
+
+    @pytest.mark.parametrize("data", [STALE, b"{"], ids=["our kind", "torn"])
+    @pytest.mark.parametrize("known", [False, True])
+    def test_no_file_goes_before_the_devices_are_judged(self, tmp_path: Path, data: bytes, known: bool) -> None:
+        """Never break a working node: the first pass may come before the first look at the devices."""
+        kept = leave_file(tmp_path, data)
+        if known and data == STALE:
+            kept = leave_file(tmp_path, b"{}")
+
+        async def main(desk: Desk) -> None:
+            desk.devices = [candidate(Identity.UNKNOWN, Health.UNKNOWN)]
+            before = fingerprint(desk.path)
+            await desk.reconciler.start()
+            await desk.quiet()
+            assert fingerprint(desk.path) == before
+            assert (desk.state, desk.reconciler.view.reason) == (SpecState.UNKNOWN, Reason.NOT_CHECKED)
+            desk.devices = [candidate()]
+            desk.reconciler.nudge(Trigger.UDEV)
+            await desk.quiet()
+            assert desk.path.read_bytes() == GOOD
+            assert desk.records("spec-withdraw") == []
+
+        run_at_desk(tmp_path, main, kept=kept if known else None, start=False)
+
+    def test_a_nudge_before_the_start_does_nothing(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            desk.reconciler.nudge(Trigger.UDEV)
+            await desk.quiet()
+            assert desk.reconciler.passes == 0
+            assert (desk.state, desk.reconciler.view.devices) == (SpecState.UNKNOWN, ())
+            assert desk.reconciler.effective(DeviceKind.KVM)[0] is False
+
+        run_at_desk(tmp_path, main, start=False)
+
+
+# --- repair by inotify -----------------------------------------------------------------------------------------------
+TAMPERING: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (lambda path: path.unlink(), "missing"),
+    "directory missing": (lambda path: shutil.rmtree(path.parent), "missing"),
+    "parent missing": (lambda path: shutil.rmtree(path.parent.parent), "missing"),
+    "directory moved away": (lambda path: path.parent.rename(path.parent.parent / "away"), "missing"),
+    "renamed": (lambda path: path.rename(path.parent / "x.bak"), "missing"),
+    "malformed": (lambda path: path.write_bytes(b"{"), "malformed"),
+    "emptied": (lambda path: os.truncate(path, 0), "malformed"),
+    "stale": (lambda path: path.write_bytes(STALE), "stale"),
+    "stale by rename": (lambda path: ((path.parent / ".x").write_bytes(STALE), (path.parent / ".x").rename(path)), "stale"),
+    "another kind": (lambda path: path.write_bytes(FOREIGN), "stale"),
+    "mode": (lambda path: path.chmod(0o640), "mode"),
+    "hard link": (lambda path: os.link(path, path.parent.parent / "second"), "hard-link"),
+}
+ROOT_TAMPERING: dict[str, tuple[Callable[[Path], object], str]] = {
+    "owner": (lambda path: os.chown(path, 1, 1), "owner"),
+    "label": (lambda path: os.setxattr(path, store.LABEL_ATTRIBUTE, b"user_tmp_t\0"), "label"),
+}
+
+
+class TestRepair:
+    @pytest.mark.parametrize(
+        ("tamper", "cause"),
+        [
+            *(pytest.param(*value, id=key) for key, value in TAMPERING.items()),
+            *(pytest.param(*value, id=key, marks=needs_root) for key, value in ROOT_TAMPERING.items()),
+        ],
+    )
+    def test_r3_tampering_is_repaired_by_its_own_event(self, tmp_path: Path, tamper: Callable[[Path], object], cause: str) -> None:
+        async def main(desk: Desk) -> None:
+            desk.sink.clear()
+            desk.repairs.clear()
+            passes = desk.reconciler.passes
+            tamper(desk.path)
+            await desk.until(lambda: desk.repairs, "a repair")
+            await desk.quiet()
+            assert desk.path.read_bytes() == GOOD
+            assert desk.cdi.stat().st_mode & 0o7777 == 0o755
+            assert desk.repairs == [cause]
+            assert desk.outcomes() == [("success", cause)]
+            assert all(record["DEVWARD_TRIGGER"] == ["inotify"] for record in desk.records("spec-repair"))
+            assert desk.state is SpecState.TRUE
+            assert desk.reconciler.passes - passes <= 4, "own writes lead to a pass or two that find nothing, and no further"
+
+        run_at_desk(tmp_path, main)
+
+    def test_a_burst_is_coalesced(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            passes = desk.reconciler.passes
+            for number in range(500):
+                desk.path.write_bytes(document(uid=number))
+            await desk.quiet()
+            assert desk.path.read_bytes() == GOOD
+            assert desk.reconciler.passes - passes <= 5
+
+        run_at_desk(tmp_path, main)
+
+    def test_equal_content_is_never_rewritten(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            desk.path.write_bytes(json.dumps(json.loads(GOOD), indent=7).encode())
+            await desk.quiet()
+            before = fingerprint(desk.path)
+            for _ in range(100):
+                await desk.look(scan=True, demanded=True)
+            assert fingerprint(desk.path) == before
+            assert desk.reconciler.view.repair_count == 1
+
+        run_at_desk(tmp_path, main)
+
+    def test_r7_other_files_are_never_touched(self, tmp_path: Path) -> None:
+        cdi_directory = tmp_path / "etc" / "cdi"
+        cdi_directory.mkdir(parents=True)
+        for name in (
+            "nvidia.yaml",
+            "broken.json",
+            "notes.txt",
+            ".hidden.json",
+            ".devward-not-ours",
+            f"{FILE}.bak",
+            f"{FILE}~",
+            "other.json",
+        ):
+            (cdi_directory / name).write_text(f"content of {name}")
+        (cdi_directory / "rival-elsewhere.json").write_bytes(FOREIGN)
+        for kind, (_, make) in OBSTRUCTIONS.items():
+            make(cdi_directory / f"{kind}.json" if kind != "FIFO" else cdi_directory / "FIFO")
+        names_before = sorted(os.listdir(cdi_directory))
+        before = {name: fingerprint(cdi_directory / name) for name in names_before}
+
+        async def main(desk: Desk) -> None:
+            for act in (desk.path.unlink, lambda: desk.path.write_bytes(STALE), lambda: desk.path.chmod(0)):
+                act()
+                await desk.quiet()
+                await desk.look(scan=True, demanded=True)
+            desk.devices = []
+            await desk.advance(1)
+            await desk.look()
+            await desk.advance(11)
+            assert not desk.path.exists()
+            assert sorted(os.listdir(cdi_directory)) == names_before
+            assert {name: fingerprint(cdi_directory / name) for name in names_before} == before
+
+        run_at_desk(tmp_path, main)
+
+    @pytest.mark.parametrize(
+        ("entry", "make"),
+        [
+            *(pytest.param(*value, id=key) for key, value in OBSTRUCTIONS.items()),
+            pytest.param(*DEVICE, id="device", marks=needs_root),
+        ],
+    )
+    def test_r6_an_obstruction_is_left_alone_and_its_removal_recovers(
+        self, tmp_path: Path, entry: str, make: Callable[[Path], None]
+    ) -> None:
+        async def main(desk: Desk) -> None:
+            await desk.remembered.update(pause(desk, 100))
+            desk.path.unlink()
+            make(desk.path)
+            await desk.remembered.update(lambda state: dataclasses.replace(state, cdi_pause=None))
+            before, watch = fingerprint(desk.path), OpenWatch(desk.path)
+            for _ in range(3):
+                result = await desk.look(demanded=True)
+                assert (result.outcome, result.reason) == (Outcome.FAILURE, Reason.CDI_NOT_REGULAR)
+            await desk.advance(61)
+            assert (desk.state, desk.reconciler.view.devices) == (SpecState.BLOCKED, ())
+            assert entry in desk.reconciler.view.text
+            if entry != "symbolic link":  # the scan of what engines read follows a link, as they do
+                assert not watch.opened()
+            else:
+                watch.opened()
+            assert fingerprint(desk.path) == before
+            assert len(desk.records("spec-blocked")) == 1
+            shutil.rmtree(desk.path) if entry == "directory" else desk.path.unlink()
+            await desk.until(lambda: desk.state is SpecState.TRUE, "recovery")
+            assert desk.path.read_bytes() == GOOD
+            assert len(desk.records("spec-restored")) == 1
+
+        run_at_desk(tmp_path, main)
+
+    def test_a_directory_that_becomes_a_link_is_not_followed_and_recovers(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            elsewhere = tmp_path / "elsewhere"
+            elsewhere.mkdir()
+            await desk.remembered.update(pause(desk, 100))
+            shutil.rmtree(desk.cdi)
+            desk.cdi.symlink_to(elsewhere)
+            await desk.remembered.update(lambda state: dataclasses.replace(state, cdi_pause=None))
+            result = await desk.look(demanded=True)
+            assert (result.outcome, result.reason) == (Outcome.FAILURE, Reason.CDI_DIRECTORY_LINK)
+            assert desk.state is SpecState.BLOCKED
+            assert os.listdir(elsewhere) == []
+            desk.cdi.unlink()
+            await desk.until(lambda: desk.state is SpecState.TRUE, "recovery")
+            assert desk.path.read_bytes() == GOOD
+
+        run_at_desk(tmp_path, main)
+
+    @needs_root
+    def test_a_directory_of_another_user_is_left_alone_and_recovers(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            os.chown(desk.cdi, 1234, 1234)
+            await desk.until(lambda: desk.reconciler.view.reason is Reason.CDI_UNWRITABLE)
+            desk.path.write_bytes(STALE)
+            await desk.quiet()
+            assert desk.path.read_bytes() == STALE
+            os.chown(desk.cdi, 0, 0)
+            await desk.until(lambda: desk.state is SpecState.TRUE, "recovery")
+
+        run_at_desk(tmp_path, main)
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="needs non-root: permissions do not bind root")
+    def test_r8_without_root_an_unwritable_directory_is_survived_and_recovers(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            desk.path.unlink()
+            desk.cdi.chmod(0o555)
+            await desk.until(lambda: desk.reconciler.view.reason is Reason.CDI_UNWRITABLE)
+            assert (await desk.look(demanded=True)).outcome is Outcome.FAILURE
+            desk.cdi.chmod(0o755)
+            await desk.until(lambda: desk.state is SpecState.TRUE, "recovery")
+            assert desk.path.read_bytes() == GOOD
+
+        run_at_desk(tmp_path, main)
+
+
+# --- first contact ---------------------------------------------------------------------------------------------------
+class TestFirstContact:
+    def test_a_file_of_our_kind_is_taken_over_with_a_copy(self, tmp_path: Path) -> None:
+        leave_file(tmp_path, STALE)
+
+        async def main(desk: Desk) -> None:
+            assert desk.path.read_bytes() == GOOD
+            assert desk.repairs == [RepairCause.TAKE_OVER]
+            (copy,) = (desk.state_directory / names.BACKUP_DIRECTORY).iterdir()
+            assert copy.read_bytes() == STALE
+
+        run_at_desk(tmp_path, main)
+
+    def test_a_foreign_file_stays_until_it_is_adopted(self, tmp_path: Path) -> None:
+        leave_file(tmp_path, FOREIGN)
+
+        async def main(desk: Desk) -> None:
+            before = fingerprint(desk.path)
+            await desk.advance(61)
+            assert (desk.state, desk.reconciler.view.devices) == (SpecState.FOREIGN, ())
+            assert (await desk.look(adopt=True, dry_run=True)).outcome is Outcome.DRY_RUN
+            assert fingerprint(desk.path) == before
+            result = await desk.look(adopt=True, request=desk.request("r-adopt"))
+            assert (result.outcome, result.reason) == (Outcome.SUCCESS, RepairCause.ADOPTED)
+            assert desk.state is SpecState.TRUE
+            assert {record[names.FIELD_REQUEST_ID][0] for record in desk.records("spec-repair")} == {"r-adopt"}
+            desk.path.write_bytes(FOREIGN)
+            await desk.until(lambda: desk.path.read_bytes() == GOOD, "a repair of what is ours now")
+
+        run_at_desk(tmp_path, main)
+
+    def test_a_foreign_file_that_goes_makes_room(self, tmp_path: Path) -> None:
+        leave_file(tmp_path, FOREIGN)
+
+        async def main(desk: Desk) -> None:
+            desk.path.unlink()
+            await desk.until(lambda: desk.state is SpecState.TRUE)
+            assert desk.path.read_bytes() == GOOD
+
+        run_at_desk(tmp_path, main)
+
+
+# --- withdrawal ------------------------------------------------------------------------------------------------------
+class TestWithdrawal:
+    @pytest.mark.parametrize(
+        ("policy", "device", "leaves"),
+        [
+            (WithdrawPolicy.IDENTITY, candidate(Identity.MISSING, Health.MISSING), True),
+            (WithdrawPolicy.IDENTITY, candidate(Identity.INVALID), True),
+            (WithdrawPolicy.IDENTITY, candidate(Identity.VALID, Health.UNHEALTHY), False),
+            (WithdrawPolicy.IDENTITY, candidate(Identity.UNKNOWN, Health.UNKNOWN), False),
+            (WithdrawPolicy.USABILITY, candidate(Identity.VALID, Health.UNHEALTHY), True),
+            (WithdrawPolicy.USABILITY, candidate(Identity.VALID, Health.UNKNOWN), False),
+            (WithdrawPolicy.NEVER, candidate(Identity.MISSING, Health.MISSING), False),
+        ],
+    )
+    def test_a_device_leaves_by_policy_after_it_has_settled_and_comes_back_at_once(
+        self, tmp_path: Path, policy: WithdrawPolicy, device: Any, leaves: bool
+    ) -> None:
+        async def main(desk: Desk) -> None:
+            desk.devices = [device]
+            desk.reconciler.nudge(Trigger.UDEV)
+            await desk.quiet()
+            assert desk.path.read_bytes() == GOOD
+            assert desk.reconciler.busy is leaves, "a withdrawal that settles keeps devward busy"
+            await desk.advance(9)
+            assert desk.path.read_bytes() == GOOD
+            await desk.advance(1.1)  # the timer alone
+            assert desk.path.exists() is not leaves
+            if leaves:
+                assert (desk.state, desk.reconciler.view.devices) == (SpecState.EMPTY, ())
+                assert desk.outcomes("spec-withdraw") == [("success", "withdrawn")]
+                assert desk.records("spec-withdraw")[0]["DEVWARD_TRIGGER"] == ["timer"]
+            assert not desk.reconciler.busy
+            desk.devices = [candidate()]
+            desk.reconciler.nudge(Trigger.UDEV)
+            await desk.quiet()
+            assert desk.path.read_bytes() == GOOD
+            assert desk.state is SpecState.TRUE
+
+        run_at_desk(tmp_path, main, withdraw=policy)
+
+    def test_one_of_two_devices_leaves_and_the_other_stays(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            desk.devices = [candidate(), candidate(kind=DeviceKind.MSHV)]
+            desk.reconciler.nudge(Trigger.UDEV)
+            await desk.quiet()
+            desk.devices = [candidate(Identity.MISSING), candidate(kind=DeviceKind.MSHV)]
+            desk.reconciler.nudge(Trigger.UDEV)
+            await desk.quiet()
+            await desk.advance(10.1)
+            assert desk.path.read_bytes() == document(DeviceKind.MSHV)
+            assert desk.reconciler.view.devices == (MSHV,)
+
+        run_at_desk(tmp_path, main)
+
+    def test_a_file_of_our_kind_that_is_not_ours_goes_with_a_copy_where_no_device_is_fit(self, tmp_path: Path) -> None:
+        leave_file(tmp_path, STALE)
+
+        async def main(desk: Desk) -> None:
+            desk.devices = [candidate(Identity.MISSING, Health.MISSING)]
+            await desk.reconciler.start()
+            await desk.quiet()
+            assert not desk.path.exists()
+            (copy,) = (desk.state_directory / names.BACKUP_DIRECTORY).iterdir()
+            assert copy.read_bytes() == STALE
+
+        run_at_desk(tmp_path, main, start=False)
+
+    def test_a_file_of_our_kind_that_is_not_ours_stays_where_there_is_nothing_to_watch(self, tmp_path: Path) -> None:
+        leave_file(tmp_path, STALE)
+
+        async def main(desk: Desk) -> None:
+            desk.devices = []
+            before = fingerprint(desk.path)
+            await desk.reconciler.start()
+            await desk.advance(61)
+            assert fingerprint(desk.path) == before
+            assert desk.state is SpecState.EMPTY
+
+        run_at_desk(tmp_path, main, start=False)
+
+
+# --- modes and pauses ------------------------------------------------------------------------------------------------
+class TestModes:
+    @pytest.mark.parametrize("how", ["observe", "off", "pause"])
+    def test_nothing_is_written_and_repairs_come_afterwards(self, tmp_path: Path, how: str) -> None:
+        async def main(desk: Desk) -> None:
+            if how == "pause":
+                await desk.remembered.update(pause(desk, 1000))
+            else:
+                await desk.remembered.update(lambda state: dataclasses.replace(state, cdi_mode=CdiMode(how)))
+            desk.path.write_bytes(STALE)
+            await desk.quiet()
+            for wishes in ({}, {"demanded": True}, {"demanded": True, "adopt": True}):
+                result = await desk.look(**wishes)
+                assert (result.outcome, result.reason) == (Outcome.NOOP, Reason.CDI_PAUSED)
+            await desk.advance(61)
+            assert desk.path.read_bytes() == STALE
+            assert desk.state is (SpecState.UNKNOWN if how == "off" else SpecState.DRIFTED)
+            assert desk.reconciler.mode is (CdiMode.REPAIR if how == "pause" else CdiMode(how))
+            assert bool(desk.reconciler.paused_until_usec) is (how == "pause")
+            desk.devices = []
+            await desk.look()
+            await desk.advance(61)
+            assert desk.path.exists(), "nothing is withdrawn either"
+            desk.devices = [candidate()]
+            await desk.remembered.update(lambda state: dataclasses.replace(state, cdi_pause=None, cdi_mode=None))
+            desk.reconciler.nudge(Trigger.DBUS)
+            await desk.quiet()
+            assert desk.path.read_bytes() == GOOD
+            assert desk.state is SpecState.TRUE
+
+        run_at_desk(tmp_path, main)
+
+    def test_mode_off_publishes_nothing_of_a_true_file(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            assert (desk.state, desk.reconciler.view.reason) == (SpecState.UNKNOWN, Reason.CDI_PAUSED)
+            assert desk.reconciler.view.devices == ()
+
+        run_at_desk(tmp_path, main, kept=leave_file(tmp_path), mode=CdiMode.OFF)
+
+    def test_the_mode_set_over_the_bus_comes_before_the_configured_one(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            assert not desk.path.exists()
+            await desk.remembered.update(lambda state: dataclasses.replace(state, cdi_mode=CdiMode.REPAIR))
+            await desk.look()
+            assert desk.path.exists()
+
+        run_at_desk(tmp_path, main, mode=CdiMode.OBSERVE)
+
+    def test_a_pause_ends_by_its_timer(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            await desk.remembered.update(pause(desk, 30))
+            desk.path.unlink()
+            await desk.quiet()
+            assert desk.state is SpecState.DRIFTED
+            await desk.advance(29)
+            assert not desk.path.exists()
+            await desk.advance(1.1)
+            assert desk.path.read_bytes() == GOOD
+            assert desk.reconciler.paused_until_usec == 0
+
+        run_at_desk(tmp_path, main)
+
+    def test_a_clock_set_forward_ends_a_pause_with_the_next_pass(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            await desk.remembered.update(pause(desk, 1000))
+            desk.path.unlink()
+            await desk.quiet()
+            desk.clock.jump_usec = 2000 * 1_000_000
+            await desk.advance(61)
+            assert desk.path.read_bytes() == GOOD
+
+        run_at_desk(tmp_path, main)
+
+    def test_a_clock_set_back_lengthens_a_pause_and_makes_no_loop(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            await desk.remembered.update(pause(desk, 30))
+            desk.path.unlink()
+            await desk.quiet()
+            desk.clock.jump_usec = -20 * 1_000_000
+            await desk.advance(31)
+            assert not desk.path.exists()
+            passes = desk.reconciler.passes
+            await desk.advance(20)
+            assert desk.path.read_bytes() == GOOD
+            assert desk.reconciler.passes - passes <= 4
+
+        run_at_desk(tmp_path, main)
+
+
+# --- contests --------------------------------------------------------------------------------------------------------
+class TestContest:
+    async def _contest(self, desk: Desk) -> None:
+        for _ in range(5):
+            desk.path.write_bytes(STALE)
+            await desk.look()
+        await desk.quiet()
+        desk.path.write_bytes(STALE)
+        await desk.until(lambda: desk.path.read_bytes() == STALE and desk.state is SpecState.CONTESTED)
+        await desk.quiet()
+
+    def test_a_contested_file_is_repaired_when_its_wait_is_over_by_the_timer(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            await self._contest(desk)
+            assert desk.path.read_bytes() == STALE
+            assert len(desk.records("spec-contested")) == 1
+            await desk.advance(1)
+            assert desk.path.read_bytes() == GOOD
+            assert desk.state is SpecState.CONTESTED
+            assert len(desk.records("spec-contested")) == 2
+            await desk.advance(30)
+            assert desk.state is SpecState.CONTESTED
+            await desk.advance(31)
+            await desk.advance(31)
+            assert desk.state is SpecState.TRUE, "a minute of quiet, seen by the slow pass"
+
+        run_at_desk(tmp_path, main, contested_after=5)
+
+    def test_r1_a_demanded_repair_goes_through(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            await self._contest(desk)
+            assert (await desk.look(demanded=True)).outcome is Outcome.SUCCESS
+            assert desk.path.read_bytes() == GOOD
+
+        run_at_desk(tmp_path, main, contested_after=5)
+
+    def test_a_pause_during_a_contest_writes_nothing_and_the_wait_goes_on(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            await self._contest(desk)
+            await desk.remembered.update(pause(desk, 0.5))
+            await desk.look()
+            assert desk.state is SpecState.DRIFTED
+            passes = desk.reconciler.passes
+            await desk.advance(0.6)  # the pause is over, the wait is not
+            assert desk.path.read_bytes() == STALE
+            assert desk.state is SpecState.CONTESTED
+            assert desk.reconciler.passes - passes <= 3
+            await desk.advance(1)
+            assert desk.path.read_bytes() == GOOD
+
+        run_at_desk(tmp_path, main, contested_after=5)
