@@ -22,7 +22,7 @@ from devward.devices import registry as devices
 from devward.devices.health import DeviceState, sentence
 from devward.devices.hypervisor import HypervisorProber
 from devward.devices.registry import DeviceRegistry
-from devward.errors import ConfigError, ConfigRefused
+from devward.errors import BusError, ConfigError, ConfigRefused
 from devward.journal import Journal, Priority
 from devward.logs import Logs
 from devward.model import Allocation, DeviceKind, Finding, Health, Outcome, Reason, RepairCause, Trigger
@@ -110,12 +110,16 @@ class Daemon:
             audit=self._audit,
             clock=self._clock,
             allocation=AllocationCheck(self._registry, self._reconciler, self._clock, self._refused),
-            reload_configuration=lambda: self._reload(Trigger.DBUS),
+            reload_configuration=self._reload,
             dropped=lambda: self._journal.dropped,
             loaded=self._loaded,
         )
         self._bus = BusService(self._service, self._audit, self._logs, new_id=_new_id)
-        await self._bus.start(self._options.bus_address)
+        try:
+            await self._bus.start(self._options.bus_address)
+        except BusError:
+            await self._bus.close()
+            raise
         self._audit.event("started", f"devwardd {__version__} started, pid {os.getpid()}", trigger=Trigger.STARTUP)
         if remembered.problem is not None:
             self._audit.event("state-damaged", f"The remembered state could not be used: {remembered.problem}", reason=remembered.problem)

@@ -158,6 +158,7 @@ class Reason(StrEnum):
     CDI_PAUSED = "cdi-paused"
     CDI_NOT_PUBLISHED = "cdi-not-published"
     CDI_ENGINE_BLOCKED = "cdi-engine-blocked"
+    CDI_UNCERTAIN = "cdi-uncertain"
     # foreign files in the engines' directories, and settings
     CDI_FILE_MALFORMED = "cdi-file-malformed"
     CDI_FILE_UNREADABLE = "cdi-file-unreadable"
@@ -220,6 +221,7 @@ REASON_TEXT: Mapping[Reason, str] = MappingProxyType(
         Reason.CDI_PAUSED: "Repairs are paused or switched off.",
         Reason.CDI_NOT_PUBLISHED: "The device is not in the CDI file.",
         Reason.CDI_ENGINE_BLOCKED: "A foreign entry keeps container engines from reading the CDI directories.",
+        Reason.CDI_UNCERTAIN: "A file in the CDI directories could not be examined and may define the same device.",
         Reason.CDI_FILE_MALFORMED: "Container engines skip this file: it cannot be loaded.",
         Reason.CDI_FILE_UNREADABLE: "The file cannot be read.",
         Reason.CDI_FILE_SPECIAL: "An entry with the name of a CDI file is not a regular file; a FIFO blocks container engines for ever.",

@@ -292,3 +292,12 @@ def test_dry_run_changes_nothing(daemon: DaemonProcess) -> None:
     daemon.wait_property(SPEC, "Spec", "State", "drifted")
     assert daemon.call("RepairSpecs", "t", "1")[2] == [[str(daemon.spec), "dry-run", "stale"]]
     assert daemon.spec.read_text() == "{}"
+
+
+def test_a_file_that_cannot_be_examined_makes_ours_uncertain(daemon: DaemonProcess) -> None:
+    (daemon.cdi / "huge.json").write_text(" " * (2 << 20))
+    daemon.wait_property(SPEC, "Spec", "Reason", "cdi-uncertain")
+    assert daemon.call("CheckAllocation", "s", "kvm")[:2] == [False, "cdi-uncertain"]
+    (daemon.cdi / "huge.json").unlink()
+    daemon.wait_property(SPEC, "Spec", "State", "true")
+    assert daemon.call("CheckAllocation", "s", "kvm")[0] is True

@@ -19,6 +19,7 @@ _OVERLAYS = {
     Reason.CDI_ENGINE_BLOCKED: SpecState.SHADOWED,
     Reason.CDI_DIRECTORY_UNREADABLE: SpecState.SHADOWED,
     Reason.CDI_DIRECTORY_NOT_READ: SpecState.SHADOWED,
+    Reason.CDI_UNCERTAIN: SpecState.SHADOWED,
 }
 
 
@@ -67,7 +68,7 @@ class Engines:
             return False, Reason.CDI_ENGINE_BLOCKED, resolution.engines_blocked
         found = resolution.effective(device)
         if found.file == self._own_path:
-            return True, Reason.OK, ""
+            return (True, Reason.OK, "") if found.certain else (False, Reason.CDI_UNCERTAIN, "")
         if found.file is not None:
             return False, Reason.CDI_SHADOWED, f"{found.file} wins"
         others = [path for path in found.contenders if path != self._own_path]

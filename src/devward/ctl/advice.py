@@ -275,6 +275,10 @@ ADVICE: Final[Mapping[Reason, Advice]] = MappingProxyType(
             "Container engines stop at that entry and do not see the files after it, devward's among them.",
             (_FINDINGS, _step("Remove or mend it.")),
         ),
+        Reason.CDI_UNCERTAIN: Advice(
+            "devward cannot tell whether container engines would use its definition or that file's, and does not vouch for the device.",
+            (_FINDINGS, _step("Make the file readable and smaller than 1 MiB, or remove it.")),
+        ),
         # foreign files in the engines' directories, and settings
         Reason.CDI_FILE_MALFORMED: Advice(_SKIPPED, (_step("Mend the file, or have the program that owns it write it anew."),)),
         Reason.CDI_FILE_UNREADABLE: Advice(_SKIPPED, (_step("See its mode, owner and attributes.", "ls -l FILE", "lsattr FILE"), _DISK)),
