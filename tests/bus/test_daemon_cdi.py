@@ -218,6 +218,7 @@ def test_a_rival_in_the_same_directory_is_a_conflict_until_it_goes(daemon: Daemo
     assert "rival.json" in str(daemon.get(SPEC, "Spec", "Text"))
     assert daemon.call("CheckAllocation", "s", "kvm")[:2] == [False, "cdi-conflict"]
     daemon.wait_event("spec-conflict")
+    assert [line[:2] for line in daemon.call("ListFindings")[0]] == [["cdi-conflict", str(rival)]]  # type: ignore[attr-defined, index]
     rival.unlink()
     daemon.wait_property(SPEC, "Spec", "State", "true")
     assert daemon.call("CheckAllocation", "s", "kvm")[0] is True

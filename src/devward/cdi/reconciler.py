@@ -136,8 +136,14 @@ class CdiReconciler:
         return self._engines.effective(qualified(kind))
 
     def findings(self) -> tuple[Finding, ...]:
-        """What the latest scan of the engines' directories found, and what is wrong with the set-up."""
-        return self._engines.findings()
+        """What the latest scan of the engines' directories found, what is left out for it, and what is wrong with the set-up."""
+        left_out = sorted(self._membership.published - set(self._document_kinds()))
+        conflicts = [
+            Finding(Reason.CDI_CONFLICT, path, f"it defines {qualified(kind)} too, which devward therefore leaves out of {self._spec.path}")
+            for kind in left_out
+            for path in self._engines.rivals(qualified(kind))
+        ]
+        return (*conflicts, *self._engines.findings())
 
     # --- life ----------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
