@@ -22,8 +22,8 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="devwardd",
         description="The warden of this host's accelerator devices. Started by the service manager; devward.toml(5) configures it.",
-        epilog="Exit status: 0 stopped, or the configuration is good; 1 failed, or the bus was lost; 2 wrong usage; 3 no bus, or the name is"
-        " taken; 4 another devwardd runs; 78 the configuration is refused.",
+        epilog="Exit status: 0 stopped, the configuration is good, or none of our files is left; 1 failed, or the bus was lost; 2 wrong"
+        " usage; 3 no bus, or the name is taken; 4 another devwardd runs; 78 the configuration is refused.",
     )
     result.add_argument("--version", action="version", version=f"devwardd {__version__}")
     result.add_argument("--config", metavar="FILE", help=f"read this configuration file instead of {names.CONFIG_FILE}")
@@ -35,6 +35,11 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--check-config", action="store_true", help="check the configuration, print what is wrong with it, and exit")
     result.add_argument(
         "--print-config", action="store_true", help="print every setting in force with the file that it comes from, and exit"
+    )
+    result.add_argument(
+        "--remove-own-files",
+        action="store_true",
+        help="remove the CDI files that are exactly what devwardd wrote, say what is left and why, and exit; no devwardd may run",
     )
     result.add_argument("--bus", metavar="ADDRESS", help="connect to this D-Bus address instead of the system bus")
     result.add_argument("--state-directory", metavar="DIRECTORY", help=f"instead of $STATE_DIRECTORY or {names.STATE_DIRECTORY}")
@@ -50,6 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if given.check_config or given.print_config:
             return _show_config(main_file, dropins, required=given.config is not None, every_setting=given.print_config)
+        if given.remove_own_files:
+            return _remove_own_files(given, main_file, dropins)
         return _serve(given, main_file, dropins)
     except ConfigError as error:
         for problem in str(error).split("; "):
@@ -77,11 +84,53 @@ def _serve(given: argparse.Namespace, main_file: str, dropins: str | None) -> in
         config_file=main_file,
         config_required=given.config is not None,
         dropin_directory=dropins,
-        state_directory=given.state_directory or os.environ.get("STATE_DIRECTORY") or names.STATE_DIRECTORY,
-        runtime_directory=given.runtime_directory or os.environ.get("RUNTIME_DIRECTORY") or names.RUNTIME_DIRECTORY,
+        state_directory=_state_directory(given),
+        runtime_directory=_runtime_directory(given),
         bus_address=given.bus,
     )
     return app.run(options, clock, notifier)
+
+
+def _remove_own_files(given: argparse.Namespace, main_file: str, dropins: str | None) -> int:
+    import uuid
+
+    from devward import config
+    from devward.audit import Audit
+    from devward.clock import Clock
+    from devward.journal import Journal
+    from devward.removal import Fate, remove_own_files
+    from devward.state import Lock, StateStore
+    from devward.text import printable
+
+    clock = Clock()
+    try:
+        socket = config.load(main_file, dropins).config.log.journal_socket
+    except ConfigError as error:
+        # A package is removed whatever its configuration says.
+        _complain(f"warning: {error}")
+        socket = names.JOURNAL_SOCKET
+    journal = Journal(socket, stderr=sys.stderr)
+    audit = Audit(journal, version=__version__, new_id=lambda: str(uuid.uuid4()), monotonic=clock.monotonic)
+    directory = _state_directory(given)
+    try:
+        with Lock(_runtime_directory(given)):
+            results, problem = remove_own_files(directory, StateStore(directory, realtime_usec=clock.realtime_usec), audit)
+    finally:
+        journal.close()
+    for result in results:
+        if result.fate is not Fate.ABSENT:
+            sys.stdout.write(printable(f"{result.fate} {result.path}{': ' if result.text else ''}{result.text}", 1000) + "\n")
+    if problem is not None:
+        _complain(f"what devwardd wrote is not known: {problem}")
+    return EXIT_FAILED if problem is not None or any(result.fate is Fate.FAILED for result in results) else EXIT_OK
+
+
+def _state_directory(given: argparse.Namespace) -> str:
+    return given.state_directory or os.environ.get("STATE_DIRECTORY") or names.STATE_DIRECTORY
+
+
+def _runtime_directory(given: argparse.Namespace) -> str:
+    return given.runtime_directory or os.environ.get("RUNTIME_DIRECTORY") or names.RUNTIME_DIRECTORY
 
 
 def _show_config(main_file: str, dropins: str | None, *, required: bool, every_setting: bool) -> int:
