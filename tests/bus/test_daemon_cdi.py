@@ -224,6 +224,19 @@ def test_a_rival_in_the_same_directory_is_a_conflict_until_it_goes(daemon: Daemo
     assert daemon.call("CheckAllocation", "s", "kvm")[0] is True
 
 
+def test_a_rival_that_comes_right_after_the_directory_was_made_again_is_seen(tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, config="[cdi]\ncontested_after = 1000\n") as daemon:
+        daemon.start()
+        for turn in range(10):
+            daemon.cdi.rename(daemon.directory / f"gone-{turn}")
+            wait_for(daemon.spec.exists, what="the repair")
+            rival = daemon.cdi / "rival.json"
+            rival.write_text(json.dumps(RIVAL))
+            wait_for(lambda: not daemon.spec.exists(), what="the device left out")
+            rival.unlink()
+            wait_for(daemon.spec.exists, what="the file")
+
+
 def test_a_definition_of_higher_priority_shadows_ours(daemon: DaemonProcess) -> None:
     daemon.high.mkdir()
     (daemon.high / "other.json").write_text(json.dumps(RIVAL))

@@ -305,7 +305,8 @@ class CdiReconciler:
             self._watch = self._make_watch()
         if self._watch is not None:
             try:
-                await self._scans.run(self._watch.rearm, SCAN_DEADLINE)
+                if await self._scans.run(self._watch.rearm, SCAN_DEADLINE):
+                    self._scan_wanted = True
             except WorkerHung as error:
                 _log.info("the watches stay as they are: %s", error)
 

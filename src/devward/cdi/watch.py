@@ -58,8 +58,11 @@ class DirectoryWatch:
         self._ways = frozenset(self._directories)
         self._warned = False
 
-    def rearm(self) -> None:
-        """Set every watch; one that stands already stays. Blocks as long as the file systems do: call it from a worker thread."""
+    def rearm(self) -> bool:
+        """Set every watch; one that stands already stays. Blocks as long as the file systems do: call it from a worker thread.
+
+        True if a directory is watched from now on that was not before: what happened in it up to now gave no event.
+        """
         watches: dict[int, str] = {}
         ways = set(self._directories)
         for path in self._owned:
@@ -77,7 +80,10 @@ class DirectoryWatch:
             self._add(watches, path, _PARENT_MASK)
         for watch in self._watches.keys() - watches.keys():
             self._inotify.remove_watch(watch)
+        directories = {watch for watch, path in watches.items() if path not in self._owned}
+        news = not directories <= self._watches.keys()
         self._watches, self._ways = watches, frozenset(ways)
+        return news
 
     def close(self) -> None:
         """Stop watching."""
