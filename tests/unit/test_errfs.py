@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.errfs import DEADLINE, ErrFs
+from sim.errfs import DEADLINE, INTERPRETER, SERVER, ErrFs
 
 if not os.access("/dev/fuse", os.R_OK | os.W_OK):
     pytest.skip("needs root: /dev/fuse is not open to this user", allow_module_level=True)
@@ -374,6 +374,19 @@ class TestNothingStays:
         process.kill()
         process.wait()
         assert eventually(lambda: not is_mounted(mount))
+
+    def test_a_user_that_died_while_it_was_mounted_leaves_nothing(self, tmp_path: Path, backing: Path, mount: Path) -> None:
+        for name, content in (("control", "{}"), ("calls", "")):
+            (tmp_path / name).write_text(content)
+        reader, writer = os.pipe()
+        command = [INTERPRETER, "-I", "-B", SERVER, backing, mount, tmp_path / "control", tmp_path / "calls"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=writer, stderr=subprocess.DEVNULL) as server:
+            os.close(writer)
+            os.close(reader)
+            assert server.stdin is not None
+            server.stdin.close()
+            assert server.wait(DEADLINE) == 0
+        assert not is_mounted(mount)
 
     def test_an_unmount_from_outside_is_no_error(self, backing: Path, mount: Path) -> None:
         with ErrFs(backing, mount) as errfs:
