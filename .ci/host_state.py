@@ -61,23 +61,22 @@ def ownership(status: os.stat_result) -> dict[str, str]:
     return {"mode": f"{stat.S_IMODE(status.st_mode):04o}", "owner": str(status.st_uid), "group": str(status.st_gid)}
 
 
-def entries_below(directory: str) -> Iterator[os.DirEntry[str]]:
-    """Every entry below a directory; links are not followed, and what vanishes meanwhile is left out."""
+def entries_below(directory: str, left_out: tuple[str, ...] = ()) -> Iterator[os.DirEntry[str]]:
+    """Every entry below a directory, except in those left out; links are not followed, and what vanishes meanwhile is passed over."""
     with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
         for entry in entries:
             yield entry
-            if entry.is_dir(follow_symlinks=False):
-                yield from entries_below(entry.path)
+            if entry.path not in left_out and entry.is_dir(follow_symlinks=False):
+                yield from entries_below(entry.path, left_out)
 
 
 def device_nodes(directory: str) -> dict[str, dict[str, str]]:
     """Every character and block device node below a directory."""
     nodes = {}
-    left_out = tuple(f"{directory}/{name}/" for name in LEFT_OUT)
-    for entry in entries_below(directory):
+    for entry in entries_below(directory, tuple(f"{directory}/{name}" for name in LEFT_OUT)):
         with contextlib.suppress(FileNotFoundError):
             status = entry.stat(follow_symlinks=False)
-            if entry.path.startswith(left_out) or not (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
+            if not (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
                 continue
             number = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
             kind = "character" if stat.S_ISCHR(status.st_mode) else "block"

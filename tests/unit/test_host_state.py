@@ -183,6 +183,10 @@ class TestComparison:
         )
         assert host.compare() == (0, "")
 
+    def test_what_others_share_is_not_read(self, host: Host) -> None:
+        (host.dev / "shm").mkdir(mode=0)
+        assert host.compare() == (0, "")
+
     def test_this_host_is_read_whole(self, tmp_path: Path) -> None:
         assert run("save", tmp_path / "record") == (0, "")
         assert "/dev/null" in (tmp_path / "record").read_text()
