@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,14 @@ TORN_FOREIGN = FOREIGN[:60]
 MALFORMED = (b"", b"{", TORN, b"\xff\xfe", b"[]", b"null", b"[" * 5000)
 
 MODE = ((RepairCause.MODE, "mode is 0600, should be 0644"),)
+
+
+_NAMES = {DESIRED: "desired", STALE: "stale", FOREIGN: "foreign", TORN: "torn", TORN_FOREIGN: "torn foreign", MALFORMED[-1]: "brackets"}
+
+
+def named(value: object) -> str | None:
+    """Give a document a short name in the id of a test."""
+    return _NAMES.get(value) if isinstance(value, bytes) else None
 
 
 def plan(
@@ -54,7 +63,7 @@ ALL_FLAGS = [
 
 # --- what is never acted upon ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("flags", ALL_FLAGS)
-@pytest.mark.parametrize("desired", [None, DESIRED])
+@pytest.mark.parametrize("desired", [None, DESIRED], ids=named)
 def test_r6_what_is_not_a_regular_file_is_left_alone_whatever_is_wanted(flags: dict[str, bool], desired: bytes | None) -> None:
     made = plan(FileFacts(Entry.OTHER, detail="a FIFO stands there"), desired, **flags)
     assert (made.step, made.state, made.reason, made.detail) == (
@@ -66,7 +75,7 @@ def test_r6_what_is_not_a_regular_file_is_left_alone_whatever_is_wanted(flags: d
 
 
 @pytest.mark.parametrize("flags", ALL_FLAGS)
-@pytest.mark.parametrize("desired", [None, DESIRED])
+@pytest.mark.parametrize("desired", [None, DESIRED], ids=named)
 @pytest.mark.parametrize("reason", [Reason.CDI_UNWRITABLE, Reason.CDI_DIRECTORY_LINK, Reason.CDI_IO_ERROR])
 def test_r8_a_directory_that_cannot_be_used_is_left_alone(flags: dict[str, bool], desired: bytes | None, reason: Reason) -> None:
     made = plan(FileFacts(Entry.UNREACHABLE, reason=reason, detail="why"), desired, **flags)
@@ -95,14 +104,14 @@ def test_r3_a_missing_file_is_written(known: bool) -> None:
     assert (made.step, made.cause, made.reason, made.backup) == (Step.WRITE, RepairCause.MISSING, Reason.CDI_MISSING, False)
 
 
-@pytest.mark.parametrize("data", [one for one in MALFORMED if one not in (b"[]", b"null")])
+@pytest.mark.parametrize("data", [one for one in MALFORMED if one not in (b"[]", b"null")], ids=named)
 def test_r3_a_malformed_file_is_written(data: bytes) -> None:
     made = plan(regular(data))
     assert (made.step, made.cause, made.reason, made.backup) == (Step.WRITE, RepairCause.MALFORMED, Reason.CDI_MALFORMED, False)
     assert made.differences == (made.detail,) != ("",)
 
 
-@pytest.mark.parametrize("data", [b"[]", b"null", b"{}"])
+@pytest.mark.parametrize("data", [b"[]", b"null", b"{}"], ids=named)
 def test_r3_json_that_is_no_cdi_document_is_stale(data: bytes) -> None:
     made = plan(regular(data))
     assert (made.step, made.cause) == (Step.WRITE, RepairCause.STALE)
@@ -146,14 +155,14 @@ def test_equal_content_is_left_alone_whatever_its_formatting() -> None:
 
 
 @pytest.mark.parametrize("withdrawing", [False, True])
-@pytest.mark.parametrize("data", [DESIRED, STALE, FOREIGN, None, b"{"])
+@pytest.mark.parametrize("data", [DESIRED, STALE, FOREIGN, None, b"{"], ids=named)
 def test_an_empty_document_means_that_our_file_goes(data: bytes | None, withdrawing: bool) -> None:
     made = plan(regular(data), None, withdrawing=withdrawing)
     assert (made.step, made.cause, made.backup) == (Step.REMOVE, RepairCause.WITHDRAWN, False)
 
 
 @pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize("data", [DESIRED, STALE, b"{"])
+@pytest.mark.parametrize("data", [DESIRED, STALE, b"{"], ids=named)
 def test_while_a_device_is_not_judged_yet_no_file_goes_for_want_of_it(data: bytes, known: bool) -> None:
     made = plan(regular(data), None, known=known, withdrawing=True, undecided=True)
     assert (made.step, made.state, made.reason) == (Step.NONE, SpecState.UNKNOWN, Reason.NOT_CHECKED)
@@ -165,18 +174,26 @@ def test_a_device_that_is_not_judged_yet_holds_up_no_repair() -> None:
 
 
 # --- first contact ----------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("data", [STALE, b"", b"{", TORN, b"[]", b"\xff\xfe"])
+@pytest.mark.parametrize("data", [STALE, b"", b"{", TORN, b"[]", b"\xff\xfe"], ids=named)
 def test_at_first_contact_a_file_of_our_kind_or_without_one_is_copied_and_taken_over(data: bytes) -> None:
     made = plan(regular(data), known=False)
     assert (made.step, made.cause, made.backup) == (Step.WRITE, RepairCause.TAKE_OVER, True)
 
 
-@pytest.mark.parametrize("desired", [None, DESIRED])
-@pytest.mark.parametrize("data", [FOREIGN, TORN_FOREIGN])
+@pytest.mark.parametrize("desired", [None, DESIRED], ids=named)
+@pytest.mark.parametrize("data", [FOREIGN, TORN_FOREIGN], ids=named)
 def test_at_first_contact_a_file_of_another_kind_is_foreign(data: bytes, desired: bytes | None) -> None:
     made = plan(regular(data, metadata=MODE), desired, known=False, withdrawing=True)
     assert (made.step, made.state, made.reason) == (Step.NONE, SpecState.FOREIGN, Reason.CDI_FOREIGN)
     assert "example.com/device" in made.detail
+
+
+@pytest.mark.parametrize("kind", ["x" * 50_000, "a\x1b]0;\x07/b", "a\n/b", "a\u202e/b"])
+def test_a_foreign_kind_is_told_in_few_printable_words(kind: str) -> None:
+    made = plan(regular(json.dumps({"kind": kind}).encode()), known=False)
+    assert made.state is SpecState.FOREIGN
+    assert len(made.detail) < 120
+    assert made.detail.isprintable()
 
 
 def test_at_first_contact_a_file_that_cannot_be_read_is_not_replaced_since_no_copy_can_be_kept() -> None:
@@ -184,7 +201,7 @@ def test_at_first_contact_a_file_that_cannot_be_read_is_not_replaced_since_no_co
     assert (made.step, made.state, made.reason, made.detail) == (Step.NONE, SpecState.BLOCKED, Reason.CDI_MALFORMED, "too long")
 
 
-@pytest.mark.parametrize("data", [FOREIGN, TORN_FOREIGN, STALE, b"{"])
+@pytest.mark.parametrize("data", [FOREIGN, TORN_FOREIGN, STALE, b"{"], ids=named)
 def test_adoption_copies_and_replaces_whatever_kind_it_is(data: bytes) -> None:
     made = plan(regular(data), known=False, adopt=True)
     assert (made.step, made.cause, made.backup) == (Step.WRITE, RepairCause.ADOPTED, True)
@@ -210,8 +227,8 @@ def test_an_unknown_file_of_our_kind_goes_only_when_devices_are_withdrawn() -> N
 
 
 @pytest.mark.parametrize("flags", ALL_FLAGS)
-@pytest.mark.parametrize("desired", [None, DESIRED])
-@pytest.mark.parametrize("data", [DESIRED, STALE, FOREIGN, TORN_FOREIGN, None, *MALFORMED])
+@pytest.mark.parametrize("desired", [None, DESIRED], ids=named)
+@pytest.mark.parametrize("data", [DESIRED, STALE, FOREIGN, TORN_FOREIGN, None, *MALFORMED], ids=named)
 def test_no_file_goes_that_is_not_ours_without_a_copy(flags: dict[str, bool], desired: bytes | None, data: bytes | None) -> None:
     made = plan(regular(data, metadata=MODE), desired, **flags)
     if made.step is not Step.NONE:

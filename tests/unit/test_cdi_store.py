@@ -355,7 +355,9 @@ class TestRegularFiles:
     def test_an_oversized_file_is_malformed_and_not_read(self, path: Path, size: int) -> None:
         path.touch()
         os.truncate(path, size)
+        watch = OpenWatch(path)
         found = look(path)
+        assert not watch.opened()
         assert (found.entry, found.data, found.reason) == (EntryType.REGULAR, None, Reason.CDI_MALFORMED)
         write(path)
         assert path.read_bytes() == NEW

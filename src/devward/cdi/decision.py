@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from devward.cdi import spec
 from devward.model import DeviceKind, Health, Identity, Reason, RepairCause, SpecState, WithdrawPolicy
+from devward.text import quoted
 
 
 class Step(StrEnum):
@@ -82,7 +83,7 @@ def decide(
             return Plan(Step.NONE, SpecState.BLOCKED, found.reason, found.detail)
         kind = spec.kind_of(found.data, file_name)
         if kind is not None and kind != own_kind:
-            return Plan(Step.NONE, SpecState.FOREIGN, Reason.CDI_FOREIGN, f"its kind is {kind}")
+            return Plan(Step.NONE, SpecState.FOREIGN, Reason.CDI_FOREIGN, f"its kind is {quoted(kind)}")
     if desired is None and undecided:
         return Plan(Step.NONE, SpecState.UNKNOWN, Reason.NOT_CHECKED)
     if desired is None:

@@ -18,8 +18,8 @@ from enum import StrEnum
 from devward import names
 from devward.model import Reason
 
-#: A CDI file of ours has a few hundred bytes; one larger than this is malformed, whatever it says.
-MAXIMUM_SIZE = 1 << 20
+#: A CDI file of ours has a few hundred bytes; one larger than this is malformed, whatever it says. It bounds the time to judge one, too.
+MAXIMUM_SIZE = 64 << 10
 FILE_MODE = 0o644
 DIRECTORY_MODE = 0o755
 LABEL_ATTRIBUTE = "security.selinux"
