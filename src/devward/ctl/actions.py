@@ -75,6 +75,8 @@ def run(context: Context) -> int:
         else:
             prose(context.out, f"refused: {sentence(reason, text)} ({printable(reason)})", tone=Tone.BAD)
             show_steps(context.out, await _steps(client, context.given.device, reason))
+        if not context.json:
+            context.out.line(f"request {printable(request_id)}", Tone.FAINT)
         return ExitStatus.OK if allowed else ExitStatus.UNHEALTHY
 
     async def act(client: Client) -> int:

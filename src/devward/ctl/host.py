@@ -35,7 +35,7 @@ def mounts(mountinfo: str, paths: Iterable[str]) -> str:
     for line in mountinfo.splitlines():
         fields = line.split(" ")
         point = fields[4] if len(fields) > 4 else ""
-        if any(_related(point, path) for path in wanted):
+        if point and any(_related(point, path) for path in wanted):
             kept.append(line)
     return "\n".join(kept) + "\n"
 

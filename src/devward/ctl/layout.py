@@ -5,7 +5,6 @@ Nothing is ever cut off: a column of sentences is wrapped, and where even that d
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from textwrap import TextWrapper
 from typing import Final
 
 from devward.ctl.advice import Step
@@ -36,21 +35,23 @@ class Column:
 Rows = Sequence[Sequence[Cell]]
 
 
-def wrapped(text: str, columns: int, indent: str = "", further: str | None = None) -> list[str]:
-    """Wrap running text; words are never broken, so that a path stays whole for copying."""
-    wrapper = TextWrapper(
-        width=columns,
-        initial_indent=indent,
-        subsequent_indent=indent if further is None else further,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return wrapper.wrap(text) or [indent]
+def wrapped(text: str, columns: int | None, indent: str = "", further: str | None = None) -> list[str]:
+    """Wrap running text at its spaces, unless lines may be of any length. Words are never broken: a path stays whole for copying."""
+    lines: list[str] = []
+    start = indent
+    line = ""
+    for word in text.split(" "):
+        if line and columns is not None and cells(start) + cells(line) + 1 + cells(word) > columns:
+            lines.append(start + line)
+            start, line = indent if further is None else further, word
+        elif word:
+            line = f"{line} {word}" if line else word
+    return [*lines, start + line]
 
 
 def prose(screen: Screen, text: str, indent: str = "", further: str | None = None, tone: Tone = Tone.PLAIN) -> None:
     """Write running text in the screen's width."""
-    for line in wrapped(screen.shown(text), screen.capable.prose_columns, indent, further):
+    for line in wrapped(screen.shown(text), screen.capable.columns, indent, further):
         screen.line(line, tone)
 
 
@@ -64,7 +65,7 @@ def show_steps(screen: Screen, steps: Iterable[Step]) -> None:
 
 def table(screen: Screen, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
     """Write a table in the screen's width. Columns that are empty in every row are left out."""
-    if not rows:
+    if not any(cell.text for row in rows for cell in row):
         return
     shown = [[Cell(screen.shown(cell.text), cell.tone) for cell in row] for row in rows]
     full = _keep([number for number in range(len(columns)) if any(row[number].text for row in shown)], columns, shown)
@@ -92,7 +93,7 @@ def fit(columns: Sequence[Column], rows: Rows, available: int | None) -> list[in
     # The last sentences give way first: they matter least.
     for number in reversed(range(len(columns))):
         if excess > 0 and columns[number].flows:
-            longest = max(cells(word) for row in rows for word in row[number].text.split() or [""])
+            longest = max(cells(word) for row in rows for word in row[number].text.split(" "))
             narrowed = min(widths[number], max(widths[number] - excess, MIN_FLOW, longest, cells(columns[number].title)))
             excess -= widths[number] - narrowed
             widths[number] = narrowed
@@ -117,7 +118,7 @@ def _blocks(screen: Screen, columns: Sequence[Column], rows: Sequence[Sequence[C
         for column, cell in zip(columns, row, strict=True):
             if not cell.text:
                 continue
-            first, *others = wrapped(cell.text, max(screen.capable.prose_columns - label, MIN_FLOW))
+            first, *others = wrapped(cell.text, max((screen.capable.columns or 0) - label, MIN_FLOW))
             screen.line(screen.painted(column.title.ljust(label), Tone.FAINT) + screen.painted(first, cell.tone))
             for other in others:
                 screen.line(" " * label + screen.painted(other, cell.tone))

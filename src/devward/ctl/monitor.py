@@ -13,7 +13,7 @@ from devward.ctl.client import Client, Result, plain
 from devward.ctl.context import Context
 from devward.ctl.facts import Device, Manager, Spec, raw
 from devward.ctl.failure import BUS_ADVICE, ExitStatus, Failure
-from devward.ctl.layout import wrapped
+from devward.ctl.layout import MIN_FLOW, wrapped
 from devward.ctl.terminal import Tone
 from devward.ctl.wording import Said, device_changes, manager_changes, spec_changes
 from devward.model import RepairCause
@@ -164,16 +164,15 @@ class Monitor:
             when = times.clock(times.now_usec)
             indent = " " * (len(when) + 2)
             for one in said:
-                first, *others = self._lines(one.text, len(indent))
+                first, *others = wrapped(context.out.shown(one.text), self._columns(len(indent)))
                 context.out.line(f"{context.out.painted(when, Tone.FAINT)}  {context.out.painted(first, one.tone)}")
                 for other in others:
                     context.out.line(indent + context.out.painted(other, one.tone))
         context.out.flush()
 
-    def _lines(self, text: str, indent: int) -> list[str]:
-        """Wrap a sentence on a terminal; elsewhere an event stays one line."""
+    def _columns(self, indent: int) -> int | None:
         columns = self._context.out.capable.columns
-        return [text] if columns is None else wrapped(self._context.out.shown(text), max(columns - indent, 18))
+        return None if columns is None else max(columns - indent, MIN_FLOW)
 
 
 def _name(interfaces: Interfaces) -> str:

@@ -18,7 +18,10 @@ _PATTERNS: Final = (
     # The user and password of a URL.
     re.compile(r"(?<=://)[^\s/@]+(?=@)"),
 )
-_ASSIGNED: Final = re.compile(rf"""(?i)(?P<name>[\w.-]*(?:{_WORD})[\w.-]*["']?\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,;"']+)""")
+#: Bounded everywhere: the text may be long, and of somebody who wants this to take for ever.
+_ASSIGNED: Final = re.compile(
+    rf"""(?i)(?P<name>(?:{_WORD})[\w.-]{{0,64}}["']?\s{{0,8}}[=:]\s{{0,8}})(?P<value>"[^"]*"|'[^']*'|[^\s,;"']+)"""
+)
 
 
 def text(given: str) -> str:

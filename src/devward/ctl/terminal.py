@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TextIO
 
-#: Columns of prose where the output is no terminal: a text that may be mailed.
-PROSE_COLUMNS: Final = 80
+#: Columns of a terminal that does not tell.
+USUAL_COLUMNS: Final = 80
 #: Stands for a space inside a command, so that running text is not wrapped there.
 _UNBROKEN: Final = "\u00a0"
 MIN_COLUMNS: Final = 20
@@ -35,11 +35,6 @@ class Capabilities:
     columns: int | None = None
     colour: bool = False
     ascii_only: bool = False
-
-    @property
-    def prose_columns(self) -> int:
-        """The width of running text."""
-        return self.columns if self.columns is not None else PROSE_COLUMNS
 
 
 def capabilities(stream: TextIO | None, environ: Mapping[str, str]) -> Capabilities:
@@ -69,7 +64,7 @@ def _columns(stream: TextIO | None, environ: Mapping[str, str], *, is_terminal: 
         columns = os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):
         columns = 0
-    return max(columns, MIN_COLUMNS) if columns else PROSE_COLUMNS
+    return max(columns, MIN_COLUMNS) if columns else USUAL_COLUMNS
 
 
 def cells(text: str) -> int:

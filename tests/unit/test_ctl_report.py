@@ -1,0 +1,145 @@
+"""The support bundle: what is taken out of it, how the file is made, what is told about the host."""
+
+import io
+import json
+import os
+import stat
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devward.ctl import host, redact, report
+from devward.ctl.failure import Failure
+from sim.patience import must_not_block
+
+SECRETS = [
+    "Authorization: Bearer abcdefghij0123456789",
+    "token=abcdefghij0123456789",
+    "K8S_TOKEN: abcdefghij0123456789",
+    'password="abcdefghij 0123456789"',
+    "user=x,passwd=abcdefghij0123456789,uid=0",
+    "https://me:abcdefghij0123456789@host/path",
+    "eyJhbGciOiJSUzI1NiJ9.abcdefghij0123456789.abcdefghij0123456789",
+    "-----BEGIN RSA PRIVATE KEY-----\nabcdefghij0123456789\n-----END RSA PRIVATE KEY-----",
+    "-----BEGIN CERTIFICATE-----\nabcdefghij0123456789",
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_secrets_are_taken_out_and_the_rest_stays(secret: str) -> None:
+    shown = redact.text(f"before {secret} after")
+    assert "0123456789" not in shown
+    assert redact.REDACTED in shown
+    assert shown.startswith("before ")
+
+
+@pytest.mark.parametrize(
+    "harmless", ["/dev/kvm: usable", "mode=0660 uid=0", "hyperlight.dev/hypervisor=kvm", "2026-01-01T00:00:00Z", "a: b"]
+)
+def test_what_is_no_secret_stays(harmless: str) -> None:
+    assert redact.text(harmless) == harmless
+
+
+def test_json_stays_json() -> None:
+    shown = redact.value({"token": {"a": 1}, "text": ["password: hunter2hunter2", 5, None], "plain": True})
+    assert shown == {"token": redact.REDACTED, "text": ["password: [redacted]", 5, None], "plain": True}
+
+
+@given(st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.text())))
+def test_any_value_can_be_redacted(value: dict[str, object]) -> None:
+    json.dumps(redact.value(value))
+
+
+@pytest.mark.parametrize("piece", ["a", "token", "eyJ", "-----BEGIN A-----", "://a", "basic ", 'token="', "=", "A.-_"])
+def test_a_long_text_takes_no_longer_than_its_length(piece: str) -> None:
+    with must_not_block():
+        redact.text(piece * (1_000_000 // len(piece)))
+
+
+def members(path: Path) -> dict[str, str]:
+    with tarfile.open(path) as archive:
+        return {one.name.partition("/")[2]: io.TextIOWrapper(archive.extractfile(one)).read() for one in archive.getmembers()}  # type: ignore[arg-type]
+
+
+def test_the_archive(tmp_path: Path) -> None:
+    path = tmp_path / "r.tar.gz"
+    before = os.umask(0)
+    try:
+        report.write(str(path), "name", {"a.txt": "x", "b.txt": "\udcff"}, 1_800_000_000_000_000)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert members(path) == {"a.txt": "x", "b.txt": "\\udcff"}
+    with tarfile.open(path) as archive:
+        assert {one.mode for one in archive.getmembers()} == {0o600}
+        assert {one.mtime for one in archive.getmembers()} == {1_800_000_000}
+        assert all(one.name.startswith("name/") for one in archive.getmembers())
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "dangling link", "directory"])
+def test_nothing_is_overwritten(tmp_path: Path, kind: str) -> None:
+    path, other = tmp_path / "r.tar.gz", tmp_path / "other"
+    if kind == "file":
+        path.write_text("mine")
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to(other)
+        if kind == "link":
+            other.write_text("mine")
+    with pytest.raises(Failure, match=r"exists already|cannot be written"):
+        report.write(str(path), "name", {"a.txt": "x"}, 1)
+    assert not other.exists() or other.read_text() == "mine"
+    assert kind != "file" or path.read_text() == "mine"
+
+
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(report, "_pack", full)
+    with pytest.raises(Failure, match="No space left"):
+        report.write(str(tmp_path / "r.tar.gz"), "name", {"a.txt": "x"}, 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_such_directory(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="No such file"):
+        report.write(str(tmp_path / "none" / "r.tar.gz"), "name", {}, 1)
+
+
+@pytest.mark.parametrize(("node", "safe"), [("node-a.example", "node-a.example"), ("../x y", "x-y"), ("", "host"), ("\x1b", "host")])
+def test_the_name(node: str, safe: str) -> None:
+    assert report.bundle_name(node, 1_800_000_000_000_000) == f"devward-report-{safe}-20270115T080000Z"
+
+
+def test_mounts_on_above_and_below() -> None:
+    points = ["/", "/dev", "/dev/pts", "/devices", "/etc", "/etc/cdi", "/var"]
+    lines = [f"{number} 1 0:1 / {point} rw - tmpfs tmpfs rw" for number, point in enumerate(points)]
+    kept = host.mounts("\n".join([*lines, "odd"]), ["/dev", "/etc/cdi"]).split("\n")
+    assert [line.split()[4] for line in kept if line] == ["/", "/dev", "/dev/pts", "/etc", "/etc/cdi"]
+
+
+def test_a_listing_says_what_stands_there_without_following_or_reading(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("secret")
+    (tmp_path / "l.json").symlink_to("/etc/passwd")
+    (tmp_path / "x\x1b.json").write_text("")
+    os.mkfifo(tmp_path / "f.json")
+    shown = host.listing(str(tmp_path))
+    assert "secret" not in shown
+    assert f"{tmp_path}/l.json -> /etc/passwd" in shown
+    assert "prw" in shown
+    assert "\x1b" not in shown
+    assert "10:232" not in shown
+    assert "No such file" in host.listing(str(tmp_path / "none"))
+    assert host.describe("/dev/null").split()[3] == "1:3"
+
+
+def test_versions() -> None:
+    shown = host.versions([("true", "--version"), ("devward-no-such-program", "--version")])
+    assert shown.startswith("devwardctl ")
+    assert "kernel " in shown
+    assert "devward-no-such-program" not in shown
