@@ -118,7 +118,7 @@ class Demo:
 
 
 def simulate_device() -> None:
-    """Give this namespace a /dev/mshv and the kernel's record of it: the node is /dev/null's, and devward only opens that kind of device."""
+    """Give this namespace a /dev/mshv and the kernel's record of it. The node is /dev/null's: devward only opens that kind of device."""
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "devward-demo", "/sys/class/misc"], check=True)
     Path("/sys/class/misc/mshv").mkdir()
     Path("/sys/class/misc/mshv/dev").write_text("1:3\n")
@@ -287,7 +287,8 @@ def main() -> None:
             keep(demo)
         chapter("5. It stops. Its file stays: running guests and the next container do not depend on the daemon.")
         demo.stop()
-        print(f"  {demo.spec.name} is {'there' if demo.spec.exists() else 'gone'}; {len(demo.journal)} records went to the journal's socket")
+        stands = "is there" if demo.spec.exists() else "is gone"
+        print(f"  {demo.spec.name} {stands}; {len(demo.journal)} records went to the journal's socket")
     finally:
         demo.stop()
         shutil.rmtree(scratch, ignore_errors=True)

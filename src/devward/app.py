@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 HOUSEKEEPING = 60.0
 #: Seconds that stopping may wait for a pass under way.
 STOP_DEADLINE = 10.0
+#: Seconds until it is looked at again whether a check that is published as under way has ended.
+CHECKING_RECHECK = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class Daemon:
         self._ready: bool | None = None
         self._known_findings: dict[tuple[Reason, str, str], Finding] = {}
         self._publishing = False
+        self._recheck: asyncio.TimerHandle | None = None
 
     async def run(self) -> int:
         """Run until a signal or until the bus is lost, and return the exit status. Raises DevwardError where it cannot start."""
@@ -142,6 +145,8 @@ class Daemon:
             return self._leave(lost)
         finally:
             self._service.stopping_now = True
+            if self._recheck is not None:
+                self._recheck.cancel()
             for task in (pulse, lost, stop, first, *self._tasks):
                 task.cancel()
             await asyncio.gather(pulse, lost, stop, first, *self._tasks, return_exceptions=True)
@@ -283,6 +288,12 @@ class Daemon:
         self._publishing = False
         self._record_findings()
         self._bus.publish()
+        if self._recheck is not None:
+            self._recheck.cancel()
+            self._recheck = None
+        if self._service.manager().checking and not self._service.stopping_now:
+            # The end of a check that changes nothing is no change of any device or file, and nobody else would publish it.
+            self._recheck = asyncio.get_running_loop().call_later(CHECKING_RECHECK, self._publish_soon)
         if not self._service.started or self._service.stopping_now:
             return
         readiness = self._service.readiness()

@@ -121,8 +121,8 @@ class DeviceRegistry:
         return self._trackers.get(kind)
 
     async def check_all(self, trigger: Trigger) -> dict[DeviceKind, CheckResult]:
-        """Look at and probe every device now."""
-        self._discover()
+        """Make the slow pass now, and probe every device."""
+        self.look_at_everything(trigger)
         kinds = sorted(self._trackers)
         results = await asyncio.gather(*(self._trackers[kind].check(trigger) for kind in kinds))
         return dict(zip(kinds, results, strict=True))
