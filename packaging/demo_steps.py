@@ -69,17 +69,20 @@ class Demo:
         self._notify.bind(str(self.scratch / "notify"))
         config = self.scratch / "devward.toml"
         config.write_text(
-            f'[cdi]\ndirectory = "{self.cdi}"\nengine_dirs = ["{self.cdi}", "{self.scratch}/run-cdi"]\nsettle_time = 2\ncontested_after = 20\n'
+            f'[cdi]\ndirectory = "{self.cdi}"\nengine_dirs = ["{self.cdi}", "{self.scratch}/run-cdi"]\n'
+            "settle_time = 2\ncontested_after = 20\n"
             f'[log]\njournal_socket = "{self.scratch}/journal"\n'
         )
         bus_config = self.scratch / "bus.conf"
         bus_config.write_text(BUS_CONFIG.format(socket=self.scratch / "bus", policy=REPOSITORY / "dbus" / "org.devward.Devward1.conf"))
         self.spawn(["dbus-daemon", f"--config-file={bus_config}", "--nofork", "--nopidfile"])
-        wait(lambda: (self.scratch / "bus").exists(), "the bus")
+        wait((self.scratch / "bus").exists, "the bus")
         began = time.monotonic()
         self.spawn(
-            [sys.executable, "-m", "devward", "--config", str(config), "--state-directory", f"{self.scratch}/state"]
-            + ["--runtime-directory", f"{self.scratch}/run"],
+            [
+                *(sys.executable, "-m", "devward", "--config", str(config)),
+                *("--state-directory", f"{self.scratch}/state", "--runtime-directory", f"{self.scratch}/run"),
+            ],
             NOTIFY_SOCKET=str(self.scratch / "notify"),
         )
         while b"READY=1" not in self._notify.recv(4096):
@@ -103,9 +106,8 @@ class Demo:
         """Run devwardctl as a person would, and show it."""
         say_command("devwardctl " + " ".join(arguments))
         sys.stdout.flush()
-        subprocess.run(
-            [sys.executable, "-m", "devward.ctl", *arguments], env=self.environment, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, check=False
-        )
+        command = [sys.executable, "-m", "devward.ctl", *arguments]
+        subprocess.run(command, env=self.environment, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, check=False)
 
     def records(self, event: str, outcome: str) -> list[dict[str, str]]:
         return [record for record in self.journal if (record.get("DEVWARD_EVENT"), record.get("DEVWARD_OUTCOME", "")) == (event, outcome)]
