@@ -30,6 +30,8 @@ def main() -> int:
         prog="tests/bench/run",
         description="Measures devward and prints one line a figure: name, median, 99th percentile, n, unit, and the bar with met or not"
         " met. Must run as root. The exit status says whether the bench worked, never how fast anything was.",
+        epilog="On a machine that does other things as well, `chrt -r 1 tests/bench/run NAME` keeps these out of a figure; the heading"
+        " then says so. TMPDIR chooses the file system: one on tmpfs shows what is left without the disk.",
     )
     parser.add_argument("--quick", action="store_true", help="few iterations: a check of the bench, not of devward")
     parser.add_argument("name", nargs="*", help=f"what to measure, all by default: {', '.join(MEASUREMENTS)}")

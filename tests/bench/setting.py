@@ -106,10 +106,12 @@ def conditions() -> str:
     directory = tempfile.gettempdir()
     system = subprocess.run(["stat", "--file-system", "--format=%T", directory], capture_output=True, text=True, check=True)
     udev = "with udevd" if os.path.exists("/run/udev/control") else "no udevd: kernel events"
+    realtime = os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
+    scheduling = "; real-time scheduling, before whatever else the machine does" if realtime else ""
     return "\n".join(
         [
             f"# {model}, {os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}; {udev}",
-            f"# CDI directory on {system.stdout.strip()} below {directory}; load average {os.getloadavg()[0]:.2f} at the start",
+            f"# CDI directory on {system.stdout.strip()} below {directory}; load average {os.getloadavg()[0]:.2f} at the start{scheduling}",
             f"# a private message bus, stand-ins for journald and systemd; contested_after = {CONTESTED_AFTER} in the tampering",
         ]
     )
