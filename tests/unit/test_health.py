@@ -80,7 +80,7 @@ def test_r18_identity_outranks_a_good_check(verdict: IdentityVerdict, expected: 
 
 
 def test_r19_a_node_that_came_back_is_unknown_until_checked() -> None:
-    for lost in (GONE, COVERED):
+    for lost in (GONE, COVERED, replace(VALID, identity=Identity.INVALID, reason=Reason.DEVICE_NO_DRIVER)):
         state = with_identity(with_identity(healthy(), lost, 30), VALID, 40)
         assert (state.identity, state.health, state.reason, state.detail) == (Identity.VALID, Health.UNKNOWN, Reason.NOT_CHECKED, "")
         assert (state.identity_since_usec, state.health_since_usec, state.good_monotonic) == (40, 40, None)

@@ -41,17 +41,23 @@ def test_r17_a_node_that_is_not_the_device_is_never_probed(reason: Reason) -> No
     play(scene)
 
 
-def test_r18_a_device_that_vanishes_during_the_probe_is_not_usable_though_the_probe_was_good() -> None:
+@pytest.mark.parametrize(
+    ("then", "shown"),
+    [(GONE, Health.MISSING), (IdentityVerdict(Identity.INVALID, Reason.DEVICE_NO_DRIVER, "", FACTS), Health.UNHEALTHY)],
+    ids=["gone", "no driver"],
+)
+def test_r18_a_device_that_vanishes_during_the_probe_is_not_usable_though_the_probe_was_good(then: IdentityVerdict, shown: Health) -> None:
     async def scene(world: World) -> None:
         await world.begin()
 
         def vanish(_: int) -> None:
-            world.verdict = GONE
+            world.verdict = then
 
         world.during = vanish
         result = await world.tracker.check(Trigger.DBUS)
-        assert (result.verdict, result.state.health) == (None, Health.MISSING)
+        assert (result.verdict, result.state.health) == (None, shown)
         assert Health.HEALTHY not in world.healths
+        assert len(world.starts) == 1
 
     play(scene)
 
@@ -198,6 +204,21 @@ def test_r19_a_node_in_anothers_place_is_unknown_until_probed() -> None:
         world.answer = GOOD
         await asyncio.sleep(1.1)
         assert world.state.health is Health.HEALTHY
+
+    play(scene)
+
+
+def test_r19_a_node_that_is_back_in_its_place_before_the_other_was_probed_is_probed_itself() -> None:
+    async def scene(world: World) -> None:
+        await world.begin()
+        world.replace_node()
+        world.tracker.look(Trigger.INOTIFY)
+        await asyncio.sleep(0.05)
+        world.verdict = valid(FACTS)
+        world.tracker.look(Trigger.INOTIFY)
+        assert world.state.health is Health.UNKNOWN
+        await asyncio.sleep(PROBE_QUIET + 0.1)
+        assert (world.state.health, len(world.starts)) == (Health.HEALTHY, 1)
 
     play(scene)
 

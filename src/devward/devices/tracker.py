@@ -182,12 +182,13 @@ class DeviceTracker:
 
     def _take_in(self, verdict: IdentityVerdict, trigger: Trigger) -> None:
         """Let the state follow a look, and ask for a probe where the look shows something that no probe has seen."""
-        came_back = verdict.identity is Identity.VALID and self.state.identity is not Identity.VALID
-        if came_back:
-            self._failures = 0
-            self._want_probe()
-        elif verdict.identity is Identity.VALID and verdict.facts != self._probed_facts and not self._closed:
-            self._probes.trigger()
+        if verdict.identity is Identity.VALID:
+            if self.state.identity is not Identity.VALID or another_node(self.state.facts, verdict.facts):
+                # Also where the node that was probed is back before anything was done about the other one.
+                self._failures = 0
+                self._want_probe()
+            elif verdict.facts != self._probed_facts and not self._closed:
+                self._probes.trigger()
         self._set(health.with_identity(self.state, verdict, self._clock.realtime_usec()), trigger)
 
     def _want_probe(self) -> None:
@@ -209,7 +210,7 @@ class DeviceTracker:
         wanted, self._probe_wanted_anyway = self._probe_wanted_anyway, False
         if not self._checkable or (not wanted and self.state.facts == self._probed_facts):
             return
-        if wanted or another_node(self._probed_facts, self.state.facts) or self._attributes_may_lead():
+        if wanted or self._attributes_may_lead():
             self._start_probe(self._look_trigger)
 
     @property
