@@ -114,7 +114,7 @@ def test_actions_wait_for_the_first_pass_and_end_with_the_daemon(
 
 def test_an_action_that_takes_long_is_pending_and_finishes_later(bus: Bus) -> None:
     async def main() -> None:
-        async with world(bus.address) as made:
+        async with world(bus.address, reply_seconds=0.05) as made:
             client = await made.client()
             made.backend.gate.clear()
             request_id, state, results = await client.ok("Rescan", "t", [0])
@@ -243,7 +243,6 @@ def test_check_allocation_refuses_what_cannot_be_established_in_time(bus: Bus, m
             await until(lambda: made.backend.cancelled)
 
     run(main)
-    assert manager.REPLY_SECONDS < 25  # a client's usual timeout
 
 
 def test_check_allocation_before_the_first_pass_and_at_the_end(bus: Bus) -> None:

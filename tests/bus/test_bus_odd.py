@@ -298,7 +298,7 @@ def test_a_thousand_calls_at_once(bus: Bus) -> None:
             assert not made.service.dispatcher._by_sender
             await caller.close()
 
-    run(main)
+    run(main, debug=False)
 
 
 def test_many_callers_together_have_a_limit_too(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
