@@ -58,7 +58,8 @@ class TestEngines:
 
     def test_a_rival_that_comes_during_a_write_is_found_in_the_same_breath(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         async def main(desk: Desk) -> None:
-            monkeypatch.setattr(desk.reconciler, "_touched", lambda _touched: None)  # were its event lost
+            assert desk.reconciler._watch is not None
+            monkeypatch.setattr(desk.reconciler._watch, "_on_touched", lambda _touched: None)  # were its event lost
             real = store.write
 
             def late(*words: Any, **named: Any) -> str | None:
@@ -125,14 +126,15 @@ class TestEngines:
 
         run_at_desk(tmp_path, main, engine_dirs=(str(tmp_path / "run" / "cdi"),))
 
-    def test_a_directory_that_engines_know_by_another_name_is_read(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("engine_dirs", [("alias/cdi", "run/cdi"), ("alias/cdi", "etc/cdi"), ("etc/cdi", "alias/cdi")])
+    def test_a_directory_that_engines_know_by_another_name_is_read(self, tmp_path: Path, engine_dirs: tuple[str, ...]) -> None:
         (tmp_path / "alias").symlink_to("etc")
 
         async def main(desk: Desk) -> None:
             assert desk.state is SpecState.TRUE
             assert desk.reconciler.effective(DeviceKind.KVM)[0] is True
 
-        run_at_desk(tmp_path, main, engine_dirs=(str(tmp_path / "alias" / "cdi"), str(tmp_path / "run" / "cdi")))
+        run_at_desk(tmp_path, main, engine_dirs=tuple(str(tmp_path / one) for one in engine_dirs))
 
     def test_a_directory_behind_one_that_stops_engines_is_told_of(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()

@@ -1,6 +1,7 @@
 """The worker thread: a call that hangs is given up within its deadline, and nothing else waits for it."""
 
 import asyncio
+import gc
 import logging
 import subprocess
 import sys
@@ -169,6 +170,7 @@ def test_the_result_of_a_call_that_was_given_up_reaches_nobody(worker: Worker, g
 
     with caplog.at_level(logging.DEBUG, "asyncio"):
         run_held(main)
+        gc.collect()
     assert "never retrieved" not in caplog.text
 
 
@@ -260,6 +262,7 @@ def test_the_error_of_a_call_whose_caller_went_away_is_no_noise(worker: Worker, 
 
     with caplog.at_level(logging.DEBUG, "asyncio"):
         run_held(main)
+        gc.collect()
     assert "never retrieved" not in caplog.text
 
 
