@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from devward.devices.tracker import CheckResult, Intervals
+from devward.devices.tracker import LOOK_QUIET, CheckResult, Intervals
 from devward.model import Health, Identity, Reason, Trigger
 from sim.tracked_device import BUSY, FACTS, GOOD, NO_DESCRIPTOR, UNFINISHED, World, gaps, play, valid
 
@@ -23,6 +23,7 @@ def test_callers_that_overlap_share_one_probe_that_completes_after_they_came() -
         assert world.loop.now > came
         assert len(world.starts) == 1
         assert [result.verdict for result in results] == [GOOD] * 21
+        assert not world.tracker.busy
         await world.tracker.check(Trigger.DBUS)
         assert len(world.starts) == 2
 
@@ -92,6 +93,22 @@ def test_r15_only_a_completed_check_changes_health() -> None:
         world.answer = UNFINISHED
         await world.tracker.check(Trigger.DBUS)
         assert (world.state.health, world.state.reason) == (Health.UNHEALTHY, Reason.HYPERVISOR_BUSY)
+
+    play(scene)
+
+
+def test_what_asked_for_a_probe_has_it_once_one_begins() -> None:
+    """The first look asks for a probe; a check that makes one is the answer, and nothing is under way after it."""
+
+    async def scene(world: World) -> None:
+        world.tracker.look(Trigger.STARTUP)
+        world.tracker.event("add", "")
+        assert world.tracker.busy
+        await world.tracker.check(Trigger.STARTUP)
+        await asyncio.sleep(LOOK_QUIET + 0.001)
+        assert not world.tracker.busy
+        await asyncio.sleep(60)
+        assert len(world.starts) == 1
 
     play(scene)
 

@@ -253,11 +253,14 @@ def test_close_during_a_probe_leaves_nothing_running(moment: float, deaf: bool) 
         for _ in range(3):
             world.tracker.event("add", "")
             world.touch(mode=0o600)
+        began = world.loop.now
         closing = asyncio.ensure_future(world.tracker.close())
         await asyncio.wait([check])
         await closing
         assert not world.tracker.busy
         assert world.under_way == 0
+        assert world.loop.now == began, "nobody waits for the probe's own end"
+        assert world.cancelled == 1 or moment != 0.4
 
     async def main(loop: VirtualTimeLoop) -> None:
         world = World(loop)
