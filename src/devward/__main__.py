@@ -78,6 +78,8 @@ def _serve(given: argparse.Namespace, main_file: str, dropins: str | None) -> in
     from devward.clock import Clock
     from devward.notify import Notifier
 
+    # Directories are made with the mode that they are to have in one step; every file of ours is made with a mode of its own.
+    os.umask(0o022)
     clock = Clock()
     notifier = Notifier(os.environ, monotonic=clock.monotonic)
     options = app.Options(

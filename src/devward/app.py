@@ -15,7 +15,7 @@ from devward.audit import Audit
 from devward.bus.service import BusService
 from devward.cdi import reconciler as cdi
 from devward.cdi.decision import Candidate
-from devward.cdi.reconciler import CdiReconciler
+from devward.cdi.reconciler import CdiReconciler, PassRequest
 from devward.clock import Clock
 from devward.config import LoadedConfig
 from devward.devices import registry as devices
@@ -25,9 +25,9 @@ from devward.devices.registry import DeviceRegistry
 from devward.errors import BusError, ConfigError, ConfigRefused
 from devward.journal import Journal, Priority
 from devward.logs import Logs
-from devward.model import Allocation, DeviceKind, Finding, Health, Outcome, Reason, RepairCause, Trigger
+from devward.model import Allocation, DeviceKind, Finding, Health, Outcome, Reason, RepairCause, SpecState, Trigger
 from devward.notify import Notifier
-from devward.remembered import Remembered
+from devward.remembered import Remembered, with_bounded_pause
 from devward.service import Identification, Service, own_request
 from devward.state import Lock, StateStore
 from devward.worker import Worker
@@ -85,6 +85,7 @@ class Daemon:
         remembered = store.load()
         files = Worker("files", self._file_system_answers)
         scans = Worker("scan", self._file_system_answers)
+        states = Worker("state")
         self._registry = DeviceRegistry(
             self._loaded.config.hypervisor,
             make_prober=self._make_prober,
@@ -93,7 +94,7 @@ class Daemon:
             on_overflow=self._overflow,
             on_mounts=self._mounts_changed,
         )
-        self._remembered = Remembered(remembered.state, store, files)
+        self._remembered = Remembered(with_bounded_pause(remembered.state, self._clock.realtime_usec()), store, states)
         self._reconciler = CdiReconciler(
             self._loaded.config.cdi,
             devices=self._candidates,
@@ -151,8 +152,8 @@ class Daemon:
                 task.cancel()
             await asyncio.gather(pulse, lost, stop, first, *self._tasks, return_exceptions=True)
             await self._close()
-            files.close()
-            scans.close()
+            for worker in (files, scans, states):
+                worker.close()
 
     def _leave(self, lost: "asyncio.Task[str]") -> int:
         if lost.done():
@@ -180,6 +181,8 @@ class Daemon:
         """Look at every device and file once, then say that devward is ready to answer."""
         self._registry.start()
         await asyncio.gather(self._registry.first_checks(), self._reconciler.start())
+        if self._reconciler.view.state is SpecState.UNKNOWN:
+            await self._reconciler.run(PassRequest(Trigger.STARTUP))  # the first pass may have come before the devices were judged
         self._service.started = True
         self._publish()
         self._notifier.ready(self._service.readiness().status)
@@ -274,7 +277,10 @@ class Daemon:
 
     def _make_prober(self, kind: DeviceKind) -> HypervisorProber:
         prober = HypervisorProber(kind, instance=self._options.runtime_directory, python=sys.executable, monotonic=self._clock.monotonic)
-        prober.adopt_leftovers()
+        try:
+            prober.adopt_leftovers()
+        except OSError as error:
+            _log.warning("probe children of an earlier run cannot be looked for: %s", os.strerror(error.errno or 0))
         return prober
 
     # --- publishing ----------------------------------------------------------------------------------------------------

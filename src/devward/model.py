@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
+#: The longest pause of repairs that can be asked for, in seconds.
+MAXIMUM_PAUSE_SECONDS = 604_800
+
 
 class DeviceKind(StrEnum):
     """The hypervisor device nodes that devward knows; the value is the misc device's name."""
@@ -168,6 +171,7 @@ class Reason(StrEnum):
     CDI_FILE_REMARK = "cdi-file-remark"
     CDI_DEVICE_DUPLICATE = "cdi-device-duplicate"
     DEVICE_DRIFT = "device-drift"
+    NOT_WATCHED = "not-watched"
     CONFIG_REFUSED = "config-refused"
     CONFIG_FALLBACK = "config-fallback"
     # the daemon
@@ -230,6 +234,7 @@ REASON_TEXT: Mapping[Reason, str] = MappingProxyType(
         Reason.CDI_FILE_REMARK: "The file loads, but holds something that a careful reader would not accept.",
         Reason.CDI_DEVICE_DUPLICATE: "Two files of one directory define the same device; container engines can use neither.",
         Reason.DEVICE_DRIFT: "Mode, owner or ACL of the device node differ from what is configured.",
+        Reason.NOT_WATCHED: "Changes there give no event, for want of inotify watches; they are noticed once a minute.",
         Reason.CONFIG_REFUSED: "The configuration on disk is refused; the previous one stays in force.",
         Reason.CONFIG_FALLBACK: "A setting was out of range and its default is used instead.",
         Reason.STARTING: "The first pass over devices and files is not done yet.",

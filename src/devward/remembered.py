@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from devward.errors import DevwardError
+from devward.model import MAXIMUM_PAUSE_SECONDS
 from devward.state import State
 from devward.worker import Worker, WorkerHung
 
@@ -31,7 +32,7 @@ class Store(Protocol):
 
 
 class Remembered:
-    """Holds the current State and saves it."""
+    """Holds the current State and saves it, in a thread of its own: a state directory that hangs holds up no repair for long."""
 
     def __init__(self, state: State, store: Store, worker: Worker) -> None:
         """Start from what was loaded."""
@@ -69,13 +70,21 @@ class Remembered:
         """Forget that devward has written at this path, for when the first write came to nothing."""
         return await self.update(lambda state: dataclasses.replace(state, digests=_without(state.digests, path)))
 
-    def backup(self, name: str, data: bytes) -> str:
-        """Keep a copy of a file, from a worker thread. Raises DevwardError or OSError: then the file must not be replaced."""
-        return self._store.backup(name, data)
+    async def backup(self, name: str, data: bytes) -> str:
+        """Keep a copy of a file. Raises DevwardError, OSError or WorkerHung: then the file must not be replaced."""
+        return await self._worker.run(lambda: self._store.backup(name, data), SAVE_DEADLINE)
 
 
 def _without(digests: Mapping[str, tuple[str, ...]], path: str) -> Mapping[str, tuple[str, ...]]:
     return MappingProxyType({key: value for key, value in digests.items() if key != path})
+
+
+def with_bounded_pause(state: State, now_usec: int) -> State:
+    """Return the state with a pause that ends within the longest that can be asked for, whatever the clock said when it began."""
+    latest = now_usec + MAXIMUM_PAUSE_SECONDS * 1_000_000
+    if state.cdi_pause is None or state.cdi_pause.until_usec <= latest:
+        return state
+    return dataclasses.replace(state, cdi_pause=dataclasses.replace(state.cdi_pause, until_usec=latest))
 
 
 def without_pause(state: State) -> State:

@@ -245,7 +245,7 @@ class Service:
         expected = self.loaded.config.hypervisor
         for tracker in self._registry.trackers:
             found += tracker.drift(expected)
-        return found + list(self._reconciler.findings())
+        return [*found, *self._registry.findings(), *self._reconciler.findings()]
 
     def _describe_device(self, view: DeviceView) -> Mapping[str, object]:
         tracker = next(tracker for tracker in self._registry.trackers if tracker.state.kind is view.kind)

@@ -81,7 +81,7 @@ def test_r19_the_nodes_mode_and_owner_are_reported_never_changed(tmp_path: Path)
         daemon.start()
         daemon.inside("chmod 604 /dev/kvm; chown 5:6 /dev/kvm")
         wait_for(lambda: "mode is 0604" in str(daemon.call("ListFindings")), what="the drift")
-        assert "group is 6, 7 is configured" in str(daemon.call("ListFindings"))
+        wait_for(lambda: "group is 6, 7 is configured" in str(daemon.call("ListFindings")), what="the other drift")
         assert daemon.inside("stat -c '%a %u %g' /dev/kvm").split() == ["604", "5", "6"]
         daemon.wait_event("device-drift")
         daemon.inside("chmod 660 /dev/kvm; chown 0:7 /dev/kvm")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from devward.bus import manager
-from devward.ctl import arguments, when
+from devward.ctl import arguments
 
 ROOT = Path(__file__).parents[2]
 MAN_PAGE = ROOT / "packaging" / "man" / "devwardctl.1"
@@ -168,7 +168,6 @@ def test_wrong_usage_ends_with_status_2_and_says_why(given: list[str], capsys: p
 
 
 def test_a_pause_is_bounded_as_the_daemon_bounds_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert when.MAX_PAUSE_SECONDS == manager.MAX_PAUSE_SECONDS
     assert arguments.MAX_REASON == manager.MAX_PAUSE_REASON
     given = arguments.parse(["pause", "cdi", "1w", "a", "longer", "reason"])
     assert (given.seconds, given.reason) == (604800, "a longer reason")

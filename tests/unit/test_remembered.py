@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from devward.errors import StateError
-from devward.model import CdiMode
-from devward.remembered import SAVE_DEADLINE, Remembered, without_pause
+from devward.model import MAXIMUM_PAUSE_SECONDS, CdiMode
+from devward.remembered import SAVE_DEADLINE, Remembered, with_bounded_pause, without_pause
 from devward.state import DIGESTS, Pause, State, StateStore
 from devward.worker import Worker
 from sim.held_time import HeldTimeLoop, run_held, until
@@ -166,6 +166,14 @@ def test_without_pause_keeps_the_rest() -> None:
     assert without_pause(state) == State(cdi_mode=CdiMode.OBSERVE).with_digest(PATH, DIGEST)
 
 
+def test_a_pause_lasts_no_longer_than_can_be_asked_for_whatever_the_clock_said() -> None:
+    usable = State(cdi_pause=Pause(5_000_000, "why", 0))
+    assert with_bounded_pause(usable, 0) == usable
+    assert with_bounded_pause(State(), 0) == State()
+    from_the_future = State(cdi_pause=Pause(10**18, "why", 7))
+    assert with_bounded_pause(from_the_future, 1) == State(cdi_pause=Pause(MAXIMUM_PAUSE_SECONDS * 1_000_000 + 1, "why", 7))
+
+
 def test_it_all_comes_back_after_a_restart(tmp_path: Path) -> None:
     directory = tmp_path / "state"
     directory.mkdir(mode=0o700)
@@ -179,7 +187,7 @@ def test_it_all_comes_back_after_a_restart(tmp_path: Path) -> None:
         again = Remembered(StateStore(str(directory), realtime_usec=lambda: 1).load().state, store, desk.worker)
         assert again.known_digests(PATH) == (DIGEST,)
         assert again.state.cdi_pause == Pause(5, "why", 7)
-        copies.append(again.backup("name.json", b"content"))
+        copies.append(await again.backup("name.json", b"content"))
 
     run(main)
     assert Path(copies[0]).read_bytes() == b"content"

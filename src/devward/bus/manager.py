@@ -18,6 +18,7 @@ from devward.bus.connection import MethodCall
 from devward.bus.publisher import PublishedObject
 from devward.errors import DevwardError, InvalidArguments, NotReady, Stopping
 from devward.model import (
+    MAXIMUM_PAUSE_SECONDS,
     REASON_TEXT,
     ActionRequest,
     ActionResult,
@@ -38,7 +39,6 @@ DRY_RUN: Final = 1
 REPLY_SECONDS: Final = 20.0
 #: Seconds in which CheckAllocation answers, whatever hangs.
 CHECK_SECONDS: Final = 2.0
-MAX_PAUSE_SECONDS: Final = 604800
 MAX_PAUSE_REASON: Final = 200
 MAX_NAME: Final = 4096
 
@@ -202,8 +202,8 @@ class ManagerInterface:
 
     def _pause_cdi(self, call: MethodCall) -> Run:
         seconds = cast(int, call.body[0])
-        if not 1 <= seconds <= MAX_PAUSE_SECONDS:
-            raise InvalidArguments(f"A pause lasts 1 to {MAX_PAUSE_SECONDS} seconds.")
+        if not 1 <= seconds <= MAXIMUM_PAUSE_SECONDS:
+            raise InvalidArguments(f"A pause lasts 1 to {MAXIMUM_PAUSE_SECONDS} seconds.")
         reason = cast(str, call.body[1]).strip()
         if not 1 <= len(reason) <= MAX_PAUSE_REASON or not _prints(reason):
             raise InvalidArguments(f"A pause needs a reason of 1 to {MAX_PAUSE_REASON} characters without control characters.")

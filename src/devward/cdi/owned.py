@@ -287,8 +287,8 @@ class OwnedSpec:
             if data is None:
                 raise StoreError(found.reason, f"no copy can be kept of it: {found.detail}")
             try:
-                await self._worker.run(lambda: self._remembered.backup(self.file_name, data), FILE_DEADLINE)
-            except (DevwardError, OSError) as error:
+                await self._remembered.backup(self.file_name, data)
+            except (DevwardError, OSError, WorkerHung) as error:
                 raise StoreError(Reason.CDI_IO_ERROR, f"no copy of the file that stands there could be kept: {error}") from error
         if plan.step is Step.REMOVE or order.desired is None:
             await self._worker.run(lambda: store.remove(self.directory, self.file_name, copied=copied), FILE_DEADLINE)

@@ -19,6 +19,7 @@ from devward.cdi.store import StoreError, sweep
 from devward.cdi.watch import DirectoryWatch, Touched
 from devward.clock import Clock, Coalescer
 from devward.config import CdiConfig
+from devward.devices.health import sentence
 from devward.errors import Stopping
 from devward.model import (
     ActionRequest,
@@ -143,7 +144,9 @@ class CdiReconciler:
             for kind in left_out
             for path in self._engines.rivals(qualified(kind))
         ]
-        return (*conflicts, *self._engines.findings())
+        blind = self._started and (self._watch is None or not self._watch.complete)
+        unwatched = [Finding(Reason.NOT_WATCHED, self._config.directory, sentence(Reason.NOT_WATCHED, ""))] if blind else []
+        return (*conflicts, *unwatched, *self._engines.findings())
 
     # --- life ----------------------------------------------------------------------------------------------------------
     async def start(self) -> None:

@@ -57,6 +57,8 @@ class DirectoryWatch:
         #: The directories, and what of the way to them does not exist: whose coming and going matters.
         self._ways = frozenset(self._directories)
         self._warned = False
+        #: Whether every watch could be set the last time.
+        self.complete = True
 
     def rearm(self) -> bool:
         """Set every watch; one that stands already stays. Blocks as long as the file systems do: call it from a worker thread.
@@ -65,6 +67,7 @@ class DirectoryWatch:
         """
         watches: dict[int, str] = {}
         ways = set(self._directories)
+        self.complete = True
         for path in self._owned:
             # A second name made elsewhere, and a write through that name, show at the file itself only.
             self._add(watches, path, _FILE_MASK)
@@ -96,6 +99,7 @@ class DirectoryWatch:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
+            self.complete = False
             if not self._warned:
                 _log.warning("%s cannot be watched, changes there show in the slow pass: %s", path, os.strerror(error.errno or 0))
             self._warned = True

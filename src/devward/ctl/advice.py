@@ -304,6 +304,13 @@ ADVICE: Final[Mapping[Reason, Advice]] = MappingProxyType(
             "Container engines refuse new containers that ask for a device that two files of one directory define.",
             (_FINDINGS, _step("Remove one of the two definitions.")),
         ),
+        Reason.NOT_WATCHED: Advice(
+            "A change there is repaired or published up to a minute late; CheckAllocation looks at once, as always.",
+            (
+                _step("See how many inotify instances and watches root may have, and raise the limit.", "sysctl fs.inotify"),
+                _step("devward tries again by itself."),
+            ),
+        ),
         Reason.DEVICE_DRIFT: Advice(
             "Workloads that do not run as root may lose, or gain, access to the device.",
             (

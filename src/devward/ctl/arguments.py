@@ -7,8 +7,8 @@ import argparse
 import sys
 
 from devward import __version__, names
-from devward.ctl.when import MAX_PAUSE_SECONDS, MIN_PAUSE_SECONDS, parse_duration, span
-from devward.model import CdiMode
+from devward.ctl.when import MIN_PAUSE_SECONDS, parse_duration, span
+from devward.model import MAXIMUM_PAUSE_SECONDS, CdiMode
 
 DEFAULT_COMMAND = "status"
 #: Records of `history` where nothing else limits it.
@@ -64,7 +64,9 @@ def parser() -> argparse.ArgumentParser:
     mode = subject(command("mode", "set what devward may do"), "cdi", "to its CDI files")
     mode.add_argument("mode", metavar="MODE", choices=[str(one) for one in CdiMode], help="repair them, only observe them, or off")
     pause = subject(command("pause", "stop repairs for a while"), "cdi", "of the CDI files")
-    pause.add_argument("seconds", metavar="DURATION", type=_pause, help=f"such as 45s, 30m, 2h or 1h30m; at most {span(MAX_PAUSE_SECONDS)}")
+    pause.add_argument(
+        "seconds", metavar="DURATION", type=_pause, help=f"such as 45s, 30m, 2h or 1h30m; at most {span(MAXIMUM_PAUSE_SECONDS)}"
+    )
     pause.add_argument("reason", metavar="REASON", nargs="+", help=f"why, for the record; at most {MAX_REASON} characters")
     subject(command("resume", "end a pause"), "cdi", "of the CDI files")
     _add_config(command("config", "show every setting in force and the file that it comes from"))
@@ -146,8 +148,8 @@ def _pause(text: str) -> int:
         seconds = parse_duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    if not MIN_PAUSE_SECONDS <= seconds <= MAX_PAUSE_SECONDS:
-        raise argparse.ArgumentTypeError(f"a pause lasts from {span(MIN_PAUSE_SECONDS)} to {span(MAX_PAUSE_SECONDS)}")
+    if not MIN_PAUSE_SECONDS <= seconds <= MAXIMUM_PAUSE_SECONDS:
+        raise argparse.ArgumentTypeError(f"a pause lasts from {span(MIN_PAUSE_SECONDS)} to {span(MAXIMUM_PAUSE_SECONDS)}")
     return seconds
 
 

@@ -11,7 +11,6 @@ from typing import Final
 USEC: Final = 1_000_000
 #: Bounds of a pause in seconds: those of PauseCdi in dbus/org.devward.Devward1.Manager.xml.
 MIN_PAUSE_SECONDS: Final = 1
-MAX_PAUSE_SECONDS: Final = 604800
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _DURATION: Final = re.compile(r"(?:\d{1,9}[smhdw])+\Z")

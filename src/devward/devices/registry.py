@@ -9,11 +9,11 @@ from devward import names
 from devward.clock import Clock, Coalescer
 from devward.config import HypervisorConfig
 from devward.devices import identity
-from devward.devices.health import DeviceState
+from devward.devices.health import DeviceState, sentence
 from devward.devices.monitor import DeviceEvent, UdevMonitor
 from devward.devices.tracker import CheckResult, DeviceTracker, Intervals, Prober
 from devward.inotify import Event, Inotify, Mask
-from devward.model import DeviceKind, Trigger
+from devward.model import DeviceKind, Finding, Reason, Trigger
 from devward.mounts import MountWatch
 
 _log = logging.getLogger(__name__)
@@ -75,6 +75,12 @@ class DeviceRegistry:
     def trackers(self) -> tuple[DeviceTracker, ...]:
         """The devices, in the order of their names."""
         return tuple(self._trackers[kind] for kind in sorted(self._trackers))
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Name what keeps changes of the nodes from being noticed at once."""
+        if self._watch_failed:
+            return (Finding(Reason.NOT_WATCHED, self._device_directory, sentence(Reason.NOT_WATCHED, "")),)
+        return ()
 
     @property
     def busy(self) -> bool:
