@@ -12,7 +12,7 @@ from devward.cdi.reconciler import CdiReconciler, PassRequest
 from devward.clock import Clock
 from devward.config import LoadedConfig
 from devward.devices.registry import DeviceRegistry
-from devward.errors import NoSuchSpec
+from devward.errors import ConfigRefused, NoSuchSpec
 from devward.model import (
     ActionRequest,
     ActionResult,
@@ -215,7 +215,11 @@ class Service:
     async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """Apply the configuration on disk. Raises ConfigRefused, and then the old one stays in force."""
         with self._audit.begin("action", "Reload was asked for", member="Reload", request=request) as record:
-            await self._reload_configuration(request.trigger)
+            try:
+                await self._reload_configuration(request.trigger)
+            except ConfigRefused as error:
+                record.fail(Reason.CONFIG_REFUSED, f"Reload: {error}")
+                raise
             record.succeed("The configuration on disk is in force")
         return (ActionResult("configuration", Outcome.SUCCESS, Reason.OK),)
 

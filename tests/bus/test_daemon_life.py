@@ -83,6 +83,7 @@ def test_reload_and_sighup_apply_a_good_configuration_and_keep_the_old_on_a_bad_
     assert daemon.get("", "Manager", "Ready") is False
     assert str(daemon.config_file) in str(daemon.call("ListFindings"))
     daemon.wait_event("config-refused")
+    assert daemon.wait_event("action", DEVWARD_OUTCOME="failure", DEVWARD_MEMBER="Reload")["DEVWARD_REASON"] == ["config-refused"]
     assert '"uid": 7' in daemon.spec.read_text()
     daemon.write_config("[cdi]\ndevice_uid = 9\n")
     os.kill(daemon.pid, signal.SIGHUP)
