@@ -204,7 +204,9 @@ def test_a_daemon_that_is_replaced_in_the_middle_of_a_call(bus: Bus) -> None:
         asked = asyncio.Event()
         async with daemon(bus.address, {**PLAIN, "RepairSpecs": asked}):
             running = asyncio.ensure_future(ctl(bus.address, "repair"))
-            await asked.wait()
+            called = asyncio.ensure_future(asked.wait())
+            await asyncio.wait({called, running}, return_when=asyncio.FIRST_COMPLETED)
+            assert called.done(), running.result()
         async with daemon(bus.address, PLAIN):
             status, _, errors = await running
         assert status == 3

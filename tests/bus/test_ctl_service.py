@@ -73,9 +73,13 @@ async def ctl(address: str, *arguments: str, **environment: str) -> Ended:
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 
 
-def with_world(bus: Bus, work: Callable[[World], Awaitable[None]]) -> None:
+#: Seconds after which an action is `pending`, for the tests that want it to be.
+PENDING = 0.1
+
+
+def with_world(bus: Bus, work: Callable[[World], Awaitable[None]], reply_seconds: float = DEADLINE) -> None:
     async def main() -> None:
-        async with world(bus.address) as made:
+        async with world(bus.address, reply_seconds=reply_seconds) as made:
             await work(made)
 
     run(main)
@@ -366,7 +370,7 @@ def test_a_pending_action_is_waited_for(bus: Bus) -> None:
         assert "its content was not what the devices justify" in ended.output
         assert "forged" not in ended.output
 
-    with_world(bus, work)
+    with_world(bus, work, PENDING)
 
 
 async def forge(address: str) -> None:
@@ -416,12 +420,12 @@ def test_ctrl_c_leaves_a_pending_action_to_the_daemon(bus: Bus) -> None:
         assert made.backend.cancelled == 0
         made.backend.gate.set()
 
-    with_world(bus, work)
+    with_world(bus, work, PENDING)
 
 
 def test_a_daemon_that_ends_during_a_pending_action(bus: Bus) -> None:
     async def main() -> None:
-        async with world(bus.address) as made:
+        async with world(bus.address, reply_seconds=PENDING) as made:
             made.backend.gate.clear()
             process = await start(bus.address, "repair")
             assert process.stderr is not None
