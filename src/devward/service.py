@@ -14,6 +14,7 @@ from devward.config import LoadedConfig
 from devward.devices.registry import DeviceRegistry
 from devward.errors import ConfigRefused, NoSuchSpec
 from devward.model import (
+    REASON_TEXT,
     ActionRequest,
     ActionResult,
     Allocation,
@@ -132,7 +133,8 @@ class Service:
             "manager": asdict(self.manager()),
             "devices": [self._describe_device(view) for view in self.devices()],
             "specs": [asdict(view) for view in self.specs()],
-            "findings": [asdict(finding) for finding in self.findings()],
+            # The text of a finding may name what another tool or workload has; the general sentence does not.
+            "findings": [asdict(finding if full else replace(finding, text=REASON_TEXT[finding.code])) for finding in self.findings()],
             "event_source": self._registry.event_source,
         }
         if full:

@@ -223,3 +223,18 @@ def command(daemon: DaemonProcess) -> list[str]:
         "--runtime-directory",
         str(daemon.runtime),
     ]
+
+
+def test_describe_tells_a_caller_who_may_not_inspect_no_text_of_findings(daemon: DaemonProcess) -> None:
+    (daemon.cdi / "secret-workload.json").write_text("{")
+    wait_for(lambda: "secret-workload" in str(daemon.call("ListFindings")), what="the finding")
+    described = subprocess.run(
+        ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "busctl", f"--address={daemon.bus.address}", "--timeout=60",
+         "call", "org.devward.Devward1", "/org/devward/Devward1", "org.devward.Devward1.Manager", "Describe"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert "Container engines skip this file: it cannot be loaded." in described
+    full = daemon.describe()["findings"]
+    assert isinstance(full, list)
+    assert full[0]["text"] != "Container engines skip this file: it cannot be loaded."
+    assert full[0]["text"] not in described
