@@ -42,7 +42,7 @@ def test_a_good_device(what: str) -> None:
     text = told(what, WELL)
     assert "/dev/kvm is character device 10:232, and it is the device that it claims to be, for 60 minutes." in text
     assert "Its mode is 0660, its owner 0:107; it has an access control list." in text
-    assert "A virtual machine can be started on it, for 10 minutes." in text
+    assert "It is usable, for 10 minutes: a virtual machine can be started on it." in text
     assert "The last complete check was 60 seconds ago and took 4 ms." in text
     assert f"The CDI file {FILE} is true" in text
     assert f"New containers that ask for {KVM} get it" in text
@@ -52,7 +52,7 @@ def test_a_good_device(what: str) -> None:
 def test_a_bad_device() -> None:
     bad = replace(DEVICE, health="unhealthy", reason="hypervisor-busy", text="")
     text = told("kvm", replace(WELL, devices=(bad,)))
-    assert "No virtual machine can be started on it, for 10 minutes. Another hypervisor holds" in text
+    assert "It cannot be used, for 10 minutes. Another hypervisor holds" in text
     assert "(hypervisor-busy)" in text
     assert "devward does not vouch for the device" in text
     assert "lsmod | grep -e vbox -e vmmon" in text

@@ -78,3 +78,8 @@ def test_the_daemon_itself() -> None:
     assert texts(wording.manager_changes(ready, paused, TIMES)) == ["repairs of CDI files are paused until 2027-01-15T08:01:00.000Z"]
     assert texts(wording.manager_changes(paused, ready, TIMES)) == ["repairs of CDI files are not paused any more"]
     assert wording.manager_changes(ready, replace(ready, config_state="refused"), TIMES)[0].tone is Tone.BAD
+
+
+def test_of_an_mshv_device_no_more_is_said_than_was_checked() -> None:
+    assert "not checked" in wording.usable("mshv")
+    assert "virtual machine" not in wording.usable("mshv")

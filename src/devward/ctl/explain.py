@@ -10,7 +10,7 @@ from devward.ctl.failure import ExitStatus, Failure
 from devward.ctl.layout import prose, show_steps
 from devward.ctl.terminal import Tone
 from devward.ctl.when import Times, duration
-from devward.ctl.wording import spec_state
+from devward.ctl.wording import spec_state, usable
 from devward.model import REASON_TEXT, CdiMode, Health, Identity, Reason, SpecState
 from devward.text import printable
 
@@ -170,12 +170,13 @@ def _health(device: Device, times: Times) -> str:
     because = f" {device.sentence} ({printable(device.reason)})" if device.reason else ""
     match device.health:
         case Health.HEALTHY:
-            return f"A virtual machine can be started on it{lasting}."
+            shown = usable(device.kind)
+            return f"It is usable{lasting}: {shown}."
         case Health.UNHEALTHY:
-            return f"No virtual machine can be started on it{lasting}.{because}"
+            return f"It cannot be used{lasting}.{because}"
         case Health.MISSING:
-            return f"There is nothing to start a virtual machine on{lasting}.{because}"
-    return f"It is not known whether a virtual machine can be started on it{lasting}.{because}"
+            return f"There is nothing to use{lasting}.{because}"
+    return f"It is not known whether it can be used{lasting}.{because}"
 
 
 def _check(device: Device, times: Times) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 from devward.ctl.facts import Device, Manager, Spec, sentence
 from devward.ctl.terminal import Tone
 from devward.ctl.when import Times
-from devward.model import CdiMode, ConfigState, Health, Identity, SpecState
+from devward.model import CdiMode, ConfigState, DeviceKind, Health, Identity, SpecState
 from devward.text import printable
 
 _SPEC_STATES: Final[Mapping[SpecState, str]] = MappingProxyType(
@@ -66,6 +66,13 @@ def not_ready(reason: str) -> str:
     return f"{printable(subject)}: {sentence(code)} ({printable(code)})"
 
 
+def usable(kind: str) -> str:
+    """Say what a good check of a device of this kind has shown."""
+    if kind == DeviceKind.MSHV:
+        return "it can be opened; that a partition can be created on it is not checked"
+    return "a virtual machine can be started on it"
+
+
 def device_changes(before: Device, after: Device) -> list[Said]:
     """Say what changed about a device; from an empty one, how it stands."""
     node, said = printable(after.node), []
@@ -74,7 +81,7 @@ def device_changes(before: Device, after: Device) -> list[Said]:
         said.append(Said(f"{node} is not the device that it claims to be{why}", Tone.BAD))
     elif (after.health, after.reason) != (before.health, before.reason):
         text = {
-            Health.HEALTHY: f"{node} is usable: a virtual machine can be started on it",
+            Health.HEALTHY: f"{node} is usable: {usable(after.kind)}",
             Health.UNHEALTHY: f"{node} cannot be used{why}",
             Health.MISSING: f"{node} is missing{why}",
             Health.UNKNOWN: f"{node} is not judged yet{why}",
