@@ -163,7 +163,9 @@ class Gate:
         if answer.authorized:
             return caller
         if answer.challenge:
-            sentence = "An administrator must authenticate first, and the call did not allow a prompt."
+            # polkit says the same where it was allowed to ask: the caller then has no authentication agent.
+            why = "there is no authentication agent to ask" if call.interactive else "the call did not allow a prompt"
+            sentence = f"An administrator must authenticate first, and {why}."
             self._deny(caller, call, name, sentence)
             raise InteractionRequired(sentence)
         sentence = answer.failure or f"The action {action} is not allowed to you."
