@@ -13,7 +13,7 @@ import os
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -23,10 +23,11 @@ from package_root import SYSTEM
 from devward import __version__, names
 from sim.notify_sink import NotifySink
 
-#: What is in the root beside a minimal Debian: what devward depends on and recommends, a systemd to boot, and gdbus.
+#: What is in the root beside a minimal Debian: what devward depends on and recommends, a systemd to boot, with sessions, and gdbus.
 PACKAGES: Final = (
     "dbus",
     "libglib2.0-bin",
+    "libpam-systemd",
     "polkitd",
     "python3-dbus-next",
     "python3-pyudev",
@@ -74,6 +75,43 @@ class Ended:
     def text(self) -> str:
         """Both streams."""
         return self.out + self.err
+
+
+class Talk:
+    """A program that runs until it is done with, a line at a time; a context manager, at whose end its standard input is closed."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """Start it."""
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def say(self, line: str) -> None:
+        """Give it a line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> str:
+        """Return the next line that it prints; AssertionError where it ends instead."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"ended without a word: {self.end()}"
+        return line.rstrip("\n")
+
+    def end(self) -> Ended:
+        """Close its standard input, and return how it ends."""
+        out, err = self._process.communicate(timeout=PATIENCE)
+        return Ended(self._process.returncode, out, err)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.returncode is None:
+            try:
+                self.end()
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.communicate()
 
 
 class Machine:
@@ -141,12 +179,6 @@ class Machine:
     def shell(self, script: str, user: str = "") -> str:
         """Run a shell script in the container."""
         return self.run("sh", "-ec", script, user=user)
-
-    def start(self, *command: str, user: str = "") -> "subprocess.Popen[str]":
-        """Start a program in the container that can be talked to."""
-        return subprocess.Popen(
-            self.enter(*command, user=user), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
 
     def python(self, program: str, *arguments: str, user: str = "") -> list[str]:
         """Return the command line that runs a Python program of this directory in the container."""

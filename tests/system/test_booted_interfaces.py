@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from nspawn_machine import PATIENCE, SPEC, Machine, until
+from nspawn_machine import PATIENCE, SPEC, Machine, Talk, until
 
 from devward import __version__, names
 
@@ -246,12 +246,12 @@ def test_every_message_id_has_an_entry_in_the_installed_catalog(host: Machine) -
 
 def test_who_asked_is_on_record_with_what_journald_knows_of_that_process(host: Machine) -> None:
     before = host.cursor()
-    try:
-        request, state, _ = host.ask("PauseCdi", "tst", "300", "a test, \u2018quoted\u2019 and\u00a0odd", "0")
-        assert state == "done"
-    finally:
+    arguments = json.dumps([300, "a test, \u2018quoted\u2019 and\u00a0odd", 0])
+    with Talk(host.python("nspawn_caller.py", "PauseCdi", "tst", arguments)) as caller:
+        request, state, _ = json.loads(caller.hear())
         host.ask("ResumeCdi", "t", "0")
-    found = host.records(before, DEVWARD_REQUEST_ID=request)
+        assert state == "done"
+        found = host.records(before, DEVWARD_REQUEST_ID=request)
     assert [record["DEVWARD_OUTCOME"] for record in found] == ["intent", "success"]
     for record in found:
         assert record["DEVWARD_EVENT"] == "action"
@@ -259,7 +259,7 @@ def test_who_asked_is_on_record_with_what_journald_knows_of_that_process(host: M
         assert record["DEVWARD_TRIGGER"] == "dbus"
         assert record["DEVWARD_CALLER"].startswith(":1.")
         assert record["DEVWARD_CALLER_UID"] == "0"
-        assert (record["OBJECT_UID"], record["OBJECT_COMM"]) == ("0", "busctl")
+        assert (record["OBJECT_UID"], record["OBJECT_COMM"]) == ("0", "python3")
         assert "PauseCdi" in record["OBJECT_CMDLINE"]
         assert int(record["OBJECT_PID"]) > 1
     shown = host.run("devwardctl", "history", "--request", request)
