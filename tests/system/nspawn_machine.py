@@ -184,6 +184,10 @@ class Machine:
         """Return the command line that runs a Python program of this directory in the container."""
         return self.enter("/usr/bin/python3", "-c", (SYSTEM / program).read_text(), *arguments, user=user)
 
+    def run_python(self, program: str, *arguments: str, user: str = "") -> str:
+        """Run a Python program of this directory in the container; return its standard output. AssertionError if it fails."""
+        return self.run("/usr/bin/python3", "-c", (SYSTEM / program).read_text(), *arguments, user=user)
+
     def path(self, path: str) -> Path:
         """Return where the host sees a file of the container."""
         return Path(f"/proc/{self.leader}/root{path}")
