@@ -40,8 +40,8 @@ PACKAGES: Final = (
 PATIENCE: Final = 60.0
 ENVIRONMENT: Final = ("PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive")
 #: Where the container finds what nspawn_hold shows it.
-HOST_DEVICES: Final = "/run/host/devices"
-HOST_PACKAGES: Final = "/run/host/packages"
+HOST_DEVICES: Final = "/mnt/devices"
+HOST_PACKAGES: Final = "/mnt/packages"
 #: Where the kernel lists its misc devices, /dev/kvm among them.
 MISC_DEVICES: Final = "/sys/class/misc"
 SPEC: Final = f"{names.CDI_DIRECTORY}/{names.HYPERVISOR_CDI_FILE}"
