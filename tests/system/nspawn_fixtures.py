@@ -11,13 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nspawn_machine import DROP_IN, SITE, SPEC, Machine
+from nspawn_machine import DROP_IN, NEXT, SITE, SPEC, Machine
 from package_root import SYSTEM
 
 from devward import __version__
-
-#: The version of an upgrade.
-NEXT = f"{__version__}.1"
 
 
 @pytest.fixture(scope="session", name="debs")

@@ -44,6 +44,8 @@ HOST_DEVICES: Final = "/mnt/devices"
 HOST_PACKAGES: Final = "/mnt/packages"
 #: Where the kernel lists its misc devices, /dev/kvm among them.
 MISC_DEVICES: Final = "/sys/class/misc"
+#: The version of an upgrade.
+NEXT: Final = f"{__version__}.1"
 SPEC: Final = f"{names.CDI_DIRECTORY}/{names.HYPERVISOR_CDI_FILE}"
 DROP_IN: Final = "/etc/systemd/system/devward.service.d/test.conf"
 SITE: Final = f"{names.CONFIG_DROPIN_DIRECTORY}/test.toml"
@@ -217,9 +219,13 @@ class Machine:
         """Run apt-get, which asks nothing and cannot reach any mirror."""
         return self.call("apt-get", "--quiet", "--yes", "-o", "APT::Sandbox::User=root", *arguments)
 
+    def package(self, version: str = __version__) -> str:
+        """Return the path of the package of this version in the container."""
+        return f"{HOST_PACKAGES}/devward_{version}_all.deb"
+
     def install(self, version: str = __version__) -> str:
         """Install the package of this version as documented, `apt install ./FILE`; return what apt printed."""
-        done = self.apt("install", f"{HOST_PACKAGES}/devward_{version}_all.deb")
+        done = self.apt("install", self.package(version))
         assert done.status == 0, done.text
         return done.text
 
