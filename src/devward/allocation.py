@@ -16,7 +16,19 @@ from devward.devices import health
 from devward.devices.registry import DeviceRegistry
 from devward.devices.tracker import CheckResult, DeviceTracker
 from devward.errors import InvalidArguments, NoSuchDevice
-from devward.model import REASON_TEXT, ActionResult, Allocation, DeviceKind, Health, Identity, Outcome, Reason, SpecState, Trigger
+from devward.model import (
+    REASON_TEXT,
+    ActionRequest,
+    ActionResult,
+    Allocation,
+    DeviceKind,
+    Health,
+    Identity,
+    Outcome,
+    Reason,
+    SpecState,
+    Trigger,
+)
 from devward.readiness import IN_ORDER
 from devward.text import printable
 
@@ -48,13 +60,13 @@ class AllocationCheck:
     reconciler: CdiReconciler
     clock: Clock
     #: Hears each refusal.
-    on_refused: Callable[[DeviceKind, Allocation], None]
+    on_refused: Callable[[DeviceKind, Allocation, ActionRequest], None]
 
-    async def check(self, kind: DeviceKind) -> Allocation:
-        """Check one device, within DEADLINE seconds."""
+    async def check(self, kind: DeviceKind, request: ActionRequest) -> Allocation:
+        """Check one device for a request, within DEADLINE seconds."""
         tracker = self.registry.tracker(kind)
         if tracker is None:
-            return self._refuse(kind, Reason.DEVICE_MISSING)
+            return self._refuse(kind, request, Reason.DEVICE_MISSING)
         device = asyncio.ensure_future(tracker.check(Trigger.DBUS))
         spec = asyncio.ensure_future(self.reconciler.run(PassRequest(Trigger.DBUS, demanded=True, scan=True)))
         try:
@@ -66,7 +78,7 @@ class AllocationCheck:
                     future.exception()  # a failure was judged above, and the shared check has logged it
                 future.cancel()
         if refusal is not None:
-            return self._refuse(kind, *refusal)
+            return self._refuse(kind, request, *refusal)
         return Allocation(allowed=True, reason=Reason.OK, text=f"{tracker.state.node} may be given to a container")
 
     def _judge_device(self, tracker: DeviceTracker, check: "asyncio.Future[CheckResult]") -> tuple[Reason, str] | None:
@@ -103,9 +115,9 @@ class AllocationCheck:
             return reason, detail
         return None if qualified(kind) in view.devices else (Reason.CDI_NOT_PUBLISHED, "")
 
-    def _refuse(self, kind: DeviceKind, reason: Reason, detail: str = "") -> Allocation:
+    def _refuse(self, kind: DeviceKind, request: ActionRequest, reason: Reason, detail: str = "") -> Allocation:
         allocation = Allocation(allowed=False, reason=reason, text=health.sentence(reason, detail) or REASON_TEXT[Reason.NO_USABLE_DEVICE])
-        self.on_refused(kind, allocation)
+        self.on_refused(kind, allocation, request)
         return allocation
 
 

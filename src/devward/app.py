@@ -25,7 +25,7 @@ from devward.devices.registry import DeviceRegistry
 from devward.errors import BusError, ConfigError, ConfigRefused
 from devward.journal import Journal, Priority
 from devward.logs import Logs
-from devward.model import Allocation, DeviceKind, Finding, Health, Outcome, Reason, RepairCause, SpecState, Trigger
+from devward.model import ActionRequest, Allocation, DeviceKind, Finding, Health, Outcome, Reason, RepairCause, SpecState, Trigger
 from devward.notify import Notifier
 from devward.remembered import Remembered, with_bounded_pause
 from devward.service import Identification, Service, own_request
@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 HOUSEKEEPING = 60.0
 #: Seconds that stopping may wait for a pass under way.
 STOP_DEADLINE = 10.0
+#: How many findings that come, or go, together are recorded one by one.
+FINDINGS_AT_ONCE = 10
 #: Seconds until it is looked at again whether a check that is published as under way has ended.
 CHECKING_RECHECK = 0.25
 
@@ -62,7 +64,9 @@ class Daemon:
         self._options = options
         self._clock = clock
         self._notifier = notifier
-        self._journal = Journal(loaded.config.log.journal_socket, stderr=sys.stderr)
+        #: In use until the end, whatever a reload says.
+        self._journal_socket = loaded.config.log.journal_socket
+        self._journal = Journal(self._journal_socket, stderr=sys.stderr)
         self._logs = Logs(self._journal, loaded.config.log.level)
         self._audit = Audit(self._journal, version=__version__, new_id=_new_id, monotonic=clock.monotonic)
         self._loaded = loaded
@@ -254,13 +258,14 @@ class Daemon:
         self._bus.spec_repaired(file, cause)
         self._publish_soon()
 
-    def _refused(self, kind: DeviceKind, allocation: Allocation) -> None:
+    def _refused(self, kind: DeviceKind, allocation: Allocation, request: ActionRequest) -> None:
         self._audit.transition(
             f"allocation of {kind}",
             "allocation-refused",
             f"Refused to vouch for {kind}: {allocation.text}",
             device=f"{names.DEVICE_DIRECTORY}/{kind}",
             reason=allocation.reason,
+            request=request,
         )
 
     def _overflow(self) -> None:
@@ -311,20 +316,28 @@ class Daemon:
 
     def _record_findings(self) -> None:
         current = {(finding.code, finding.subject, finding.text): finding for finding in self._service.findings()}
-        for key in current.keys() - self._known_findings.keys():
-            self._record_finding(current[key], "finding", "")
-        for key in self._known_findings.keys() - current.keys():
-            self._record_finding(self._known_findings[key], "finding-cleared", "No longer: ")
+        self._record_some([current[key] for key in sorted(current.keys() - self._known_findings.keys())], "finding", "")
+        gone = [self._known_findings[key] for key in sorted(self._known_findings.keys() - current.keys())]
+        self._record_some(gone, "finding-cleared", "No longer: ")
         self._known_findings = current
+
+    def _record_some(self, findings: list[Finding], kind: str, prefix: str) -> None:
+        """Record findings, of many only the first and their number: whoever may make files in a directory must not fill the journal."""
+        for finding in findings[:FINDINGS_AT_ONCE]:
+            self._record_finding(finding, kind, prefix)
+        more = len(findings) - FINDINGS_AT_ONCE
+        if more > 0:
+            self._audit.transition("many findings", kind, f"{prefix}{more} more findings; ListFindings has them", subject="-", count=more)
 
     def _record_finding(self, finding: Finding, kind: str, prefix: str) -> None:
         if finding.code is Reason.DEVICE_DRIFT and kind == "finding":
             kind = "device-drift"
         device = finding.subject if finding.code is Reason.DEVICE_DRIFT else ""
         self._audit.transition(
-            f"{finding.code} {finding.subject}",
+            # Not by file: the name is whatever somebody called it, and each new one would have records of its own.
+            f"{finding.code} in {os.path.dirname(finding.subject)}",
             kind,
-            f"{prefix}{finding.subject}: {finding.text}",
+            prefix + (finding.text if finding.subject in finding.text else f"{finding.subject}: {finding.text}"),
             subject=finding.subject,
             reason=finding.code,
             device=device,
@@ -368,7 +381,7 @@ class Daemon:
 
     def _keep_startup_settings(self, loaded: LoadedConfig) -> LoadedConfig:
         """Tell of a setting that takes effect at a restart only."""
-        if loaded.config.log.journal_socket == self._loaded.config.log.journal_socket:
+        if loaded.config.log.journal_socket == self._journal_socket:
             return loaded
         warning = Finding(Reason.CONFIG_FALLBACK, "log.journal_socket", "log.journal_socket takes effect at a restart of devwardd")
         return replace(loaded, warnings=(*loaded.warnings, warning))

@@ -74,12 +74,6 @@ class NotReady(DevwardError):
     code = "not-ready"
 
 
-class Busy(DevwardError):
-    """The same thing is being done already, or too many calls are outstanding."""
-
-    code = "busy"
-
-
 class LimitsExceeded(DevwardError):
     """The caller has too many calls outstanding; the same call may be made later."""
 
@@ -107,7 +101,6 @@ DBUS_ERROR_NAMES: dict[type[DevwardError], str] = {
     NoSuchDevice: names.ERROR_PREFIX + "NoSuchDevice",
     NoSuchSpec: names.ERROR_PREFIX + "NoSuchSpec",
     NotReady: names.ERROR_PREFIX + "NotReady",
-    Busy: names.ERROR_PREFIX + "Busy",
     ConfigRefused: names.ERROR_PREFIX + "ConfigRefused",
     Stopping: names.ERROR_PREFIX + "Stopping",
 }

@@ -72,10 +72,6 @@ class Notifier:
         """The daemon is alive."""
         self._send("WATCHDOG=1")
 
-    def extend_timeout(self, usec: int) -> None:
-        """Ask for this many microseconds, from now, for what the manager waits for."""
-        self._send(f"EXTEND_TIMEOUT_USEC={usec}")
-
     def close(self) -> None:
         """Close the socket."""
         if self._client is not None and self._client.socket is not None:

@@ -148,7 +148,7 @@ class Service:
     # --- actions -----------------------------------------------------------------------------------------------------
     async def check_allocation(self, request: ActionRequest, device: str) -> Allocation:
         """Check one device for a caller that is about to give it to a container."""
-        return await self._allocation.check(parse_device(device))
+        return await self._allocation.check(parse_device(device), request)
 
     async def rescan(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """Look at and probe every device, scan the engines' directories, and see to the files."""
@@ -163,7 +163,7 @@ class Service:
                 for result in checks.values()
             ]
             results.append(await self._reconciler.run(PassRequest(request.trigger, scan=True, request=request)))
-            record.succeed("Rescan done", evidence=_evidence(results))
+            _conclude(record, "Rescan", results)
             return tuple(results)
 
     async def repair_specs(self, request: ActionRequest, *, dry_run: bool) -> tuple[ActionResult, ...]:
@@ -202,13 +202,13 @@ class Service:
 
     async def set_cdi_mode(self, request: ActionRequest, mode: CdiMode) -> tuple[ActionResult, ...]:
         """Set the mode over the configuration's, until it is set again."""
-        return await self._change(request, "SetCdiMode", f"to {mode}", lambda state: replace(state, cdi_mode=mode))
+        return await self._change(request, "SetCdiMode", f": {mode}", lambda state: replace(state, cdi_mode=mode))
 
     async def pause_cdi(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
         """Stop repairs for some seconds, so that an administrator can take a file away."""
         until = self._clock.realtime_usec() + seconds * 1_000_000
         pause = Pause(until, reason, request.caller.uid if request.caller is not None else 0)
-        return await self._change(request, "PauseCdi", f"for {seconds} s: {reason}", lambda state: replace(state, cdi_pause=pause))
+        return await self._change(request, "PauseCdi", f": {seconds} s, {reason}", lambda state: replace(state, cdi_pause=pause))
 
     async def resume_cdi(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """End a pause."""
@@ -227,7 +227,7 @@ class Service:
 
     async def _change(self, request: ActionRequest, member: str, what: str, change: Callable[[State], State]) -> tuple[ActionResult, ...]:
         """Change what is remembered, and let a pass act on it."""
-        with self._audit.begin("action", f"{member} was asked for {what}".rstrip(), member=member, request=request) as record:
+        with self._audit.begin("action", f"{member} was asked for{what}", member=member, request=request) as record:
             unchanged = change(self._remembered.state) == self._remembered.state
             saved = await self._remembered.update(change)
             await self._reconciler.run(PassRequest(request.trigger, scan=True))
@@ -237,7 +237,7 @@ class Service:
             if unchanged:
                 record.noop(f"{member}: nothing to change")
                 return (ActionResult("cdi", Outcome.NOOP, Reason.OK),)
-            record.succeed(f"{member} is in force {what}".rstrip())
+            record.succeed(f"{member} is in force{what}")
             return (ActionResult("cdi", Outcome.SUCCESS, Reason.OK),)
 
     # --- parts -------------------------------------------------------------------------------------------------------

@@ -304,7 +304,6 @@ def test_a_change_of_mode_that_could_not_be_saved_is_no_success(bus: Bus) -> Non
         (errors.NoSuchSpec("devward owns no file x."), 1),
         (errors.ConfigRefused("f: bad"), 1),
         (errors.InvalidArguments("the flags are wrong"), 2),
-        (errors.Busy("later"), 1),
         (ValueError("a secret"), 1),
     ],
     ids=lambda value: type(value).__name__,

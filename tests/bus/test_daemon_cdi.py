@@ -315,3 +315,24 @@ def test_a_file_that_cannot_be_examined_makes_ours_uncertain(daemon: DaemonProce
     (daemon.cdi / "huge.json").unlink()
     daemon.wait_property(SPEC, "Spec", "State", "true")
     assert daemon.call("CheckAllocation", "s", "kvm")[0] is True
+
+
+def test_a_refusal_is_on_record_under_the_id_of_the_answer(daemon: DaemonProcess) -> None:
+    daemon.call("SetCdiMode", "st", "observe", "0")
+    daemon.spec.write_text("{}")
+    allowed, _, _, request_id = daemon.call("CheckAllocation", "s", "kvm")
+    assert allowed is False
+    record = daemon.wait_event("allocation-refused", DEVWARD_REQUEST_ID=str(request_id))
+    assert record["DEVWARD_CALLER_UID"] == ["0"]
+    assert record["DEVWARD_DEVICE"] == ["/dev/kvm"]
+
+
+def test_whoever_makes_many_broken_files_does_not_fill_the_journal(daemon: DaemonProcess) -> None:
+    for turn in range(5):
+        for number in range(60):
+            (daemon.cdi / f"broken-{turn}-{number}.json").write_text("{")
+        daemon.call("Rescan", "t", "0")
+    records = daemon.events("finding")
+    assert records
+    assert len(records) < 40, "300 files, counted and not written one by one"
+    assert daemon.get("", "Manager", "AuditDropped") == 0

@@ -238,3 +238,14 @@ def test_describe_tells_a_caller_who_may_not_inspect_no_text_of_findings(daemon:
     assert isinstance(full, list)
     assert full[0]["text"] != "Container engines skip this file: it cannot be loaded."
     assert full[0]["text"] not in described
+
+
+def test_a_setting_that_waits_for_a_restart_is_told_as_long_as_it_waits(daemon: DaemonProcess) -> None:
+    good = daemon.config_file.read_text()
+    daemon.config_file.write_text(good.replace('/journal"', '/other-journal"'))
+    for _ in range(2):
+        daemon.call("Reload", "t", "0")
+        assert "takes effect at a restart" in str(daemon.call("ListFindings"))
+    daemon.config_file.write_text(good)
+    daemon.call("Reload", "t", "0")
+    assert daemon.call("ListFindings") == [[]]

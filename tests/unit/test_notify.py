@@ -35,14 +35,12 @@ def _notifier(path: str, sink: NotifySink) -> Iterator[Notifier]:
 
 
 def test_the_life_of_a_daemon(sink: NotifySink, notifier: Notifier) -> None:
-    notifier.extend_timeout(3_000_000)
     notifier.ready("kvm usable")
     notifier.watchdog()
     notifier.reloading()
     notifier.ready("kvm usable")
     notifier.stopping("stopping")
     assert sink.messages() == [
-        {"EXTEND_TIMEOUT_USEC": "3000000"},
         {"READY": "1", "STATUS": "kvm usable"},
         {"WATCHDOG": "1"},
         {"RELOADING": "1", "MONOTONIC_USEC": "12500000"},
@@ -129,7 +127,6 @@ def test_without_a_manager_nothing_happens(environment: dict[str, str]) -> None:
     notifier.reloading()
     notifier.status("x")
     notifier.watchdog()
-    notifier.extend_timeout(1)
     notifier.stopping("down")
     assert not notifier.unsent
     assert notifier.watchdog_interval is None

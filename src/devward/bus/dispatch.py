@@ -165,7 +165,8 @@ class Dispatcher:
         if isinstance(error, DevwardError) and dbus_error_name(error) != INTERNAL_ERROR_NAME:
             return dbus_error_name(error), str(error) or error.code
         identifier = self._new_id()
-        _log.error("Internal error %s in %s", identifier, call.member, exc_info=error)
+        event = {"MESSAGE_ID": names.MESSAGE_IDS["internal-error"], names.FIELD_EVENT: "internal-error"}
+        _log.error("Internal error %s in %s", identifier, call.member, exc_info=error, extra={"journal": event})
         return INTERNAL_ERROR_NAME, f"An internal error has happened; the journal has it as {identifier}."
 
     def _get_machine_id(self, _: MethodCall) -> Body:
