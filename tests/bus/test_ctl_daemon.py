@@ -112,6 +112,7 @@ def test_a_stopped_process_is_not_waited_for_for_ever(daemon: DaemonProcess) -> 
     os.kill(daemon.pid, signal.SIGSTOP)
     try:
         assert "did not answer GetAll within 5 seconds" in ctl(daemon, "status", expect=3)
+        assert "devwardd runs, but did not answer" in ctl(daemon, "check", "kvm", expect=3)
         assert ctl(daemon, "complete", "devices") == ""
     finally:
         os.kill(daemon.pid, signal.SIGCONT)

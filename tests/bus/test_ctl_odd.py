@@ -219,7 +219,15 @@ def test_a_daemon_that_hangs_while_an_action_is_pending(bus: Bus) -> None:
     status, _, errors = with_daemon(bus, {"Rescan": ("ssa(sss)", ["id-9", "pending", []]), "Ping": None}, "rescan")
     assert status == 3
     assert "still at it (request id-9)" in errors
-    assert "devwardd runs, but did not answer Rescan within 5 seconds." in errors
+    assert "devwardd runs, but did not answer Ping within 4 seconds during Rescan." in errors
+    assert "whether" not in errors
+
+
+def test_an_action_that_a_hanging_daemon_never_answers(bus: Bus) -> None:
+    for arguments, member in ((["check", "kvm"], "CheckAllocation"), (["repair"], "RepairSpecs")):
+        status, output, errors = with_daemon(bus, {member: None, "Ping": None}, *arguments)
+        assert (status, output) == (3, "")
+        assert f"devwardd runs, but did not answer {member} within 5 seconds." in errors
 
 
 def test_monitor_and_signals_of_another_shape(bus: Bus) -> None:

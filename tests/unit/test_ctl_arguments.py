@@ -167,6 +167,14 @@ def test_wrong_usage_ends_with_status_2_and_says_why(given: list[str], capsys: p
     assert "error:" in capsys.readouterr().err
 
 
+def test_a_wrong_command_is_answered_with_those_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        arguments.parse(["bogus"])
+    listed = capsys.readouterr().err
+    assert "'explain'" in listed or " explain," in listed
+    assert "complete" not in listed
+
+
 def test_a_pause_is_bounded_as_the_daemon_bounds_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert arguments.MAX_REASON == manager.MAX_PAUSE_REASON
     given = arguments.parse(["pause", "cdi", "1w", "a", "longer", "reason"])

@@ -83,6 +83,14 @@ def test_a_good_file_of_a_bad_device_says_so() -> None:
     assert "devwardctl explain kvm" in text
 
 
+def test_an_empty_file_says_whether_there_is_no_device_or_none_that_is_vouched_for() -> None:
+    empty = replace(WELL, specs=(replace(SPEC, state="empty", devices=()),))
+    assert "as there is none on this host" in told(FILE, replace(empty, devices=(replace(DEVICE, identity="missing"),)))
+    covered = told(FILE, replace(empty, devices=(replace(DEVICE, identity="invalid", reason="device-covered"),)))
+    assert "as devward vouches for none on this host now" in covered
+    assert "there is none" not in covered
+
+
 def test_a_device_of_a_daemon_that_says_nothing() -> None:
     text = told("kvm", Snapshot(Manager(), (Device(kind="kvm"),), (), ()))
     assert "It is not known whether" in text

@@ -5,6 +5,7 @@ Nothing here is heavy: help and wrong usage must answer at once.
 
 import argparse
 import sys
+from collections.abc import Iterator
 
 from devward import __version__, names
 from devward.ctl.when import MIN_PAUSE_SECONDS, parse_duration, span
@@ -22,6 +23,13 @@ _EPILOG = (
     "Exit status: 0 all is well; 1 refused, failed or not healthy; 2 wrong usage; 3 devwardd is absent or does not answer;"
     " 4 denied; 5 partly done. See devwardctl(1)."
 )
+
+
+class _Shown(dict[str, argparse.ArgumentParser]):
+    """The commands; the hidden ones are taken too, but not listed where another is refused."""
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in super().__iter__() if name not in HIDDEN_COMMANDS)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -76,6 +84,7 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("file", metavar="FILE", nargs="?", help="the archive to write; by default a new one in the current directory")
     complete = commands.add_parser("complete", parents=common, allow_abbrev=False)
     complete.add_argument("what", choices=COMPLETABLE)
+    commands.choices = _Shown(commands.choices)
     return result
 
 

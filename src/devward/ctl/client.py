@@ -26,8 +26,12 @@ READ_SECONDS: Final = 5.0
 ACTION_SECONDS: Final = 30.0
 #: Seconds for an action that an administrator may be asked about: the daemon's 120 for the prompt, and its own.
 PROMPT_SECONDS: Final = 150.0
-#: Seconds between looks at whether the daemon still lives while an action is under way, and for the longest action.
+#: Seconds after which a daemon that still owes the answer to an action is asked whether it lives, between further such questions, and
+#: for their answer. It answers them whatever it does or whoever is prompted; the first and the last add up to READ_SECONDS.
+DOUBT_SECONDS: Final = 1.0
 LIVENESS_SECONDS: Final = 5.0
+PING_SECONDS: Final = 4.0
+#: Seconds for the longest action.
 PENDING_SECONDS: Final = 600.0
 
 _DBUS: Final = "org.freedesktop.DBus"
@@ -209,15 +213,19 @@ class Client:
         except BusError as error:
             raise Failure(ExitStatus.ABSENT, f"The message bus went away during {member}.") from error
 
-    async def _unanswered(self, member: str, within: float) -> Failure:
-        """Find out why there was no answer: the daemon is gone, was replaced, or hangs."""
-        unknown = f"whether {member} was carried out is not known"
+    async def _unanswered(self, member: str, within: float, *, during: str = "") -> Failure:
+        """Find out why there was no answer to `member`, in so many seconds: the daemon is gone, was replaced, or hangs.
+
+        `during`: the action that is under way, where that is another.
+        """
+        unknown = f"whether {during or member} was carried out is not known"
         now = await self.present()
         if not now:
             return Failure(ExitStatus.ABSENT, f"devwardd ended before it answered; {unknown}.", START_ADVICE)
         if now != self.owner:
             return Failure(ExitStatus.ABSENT, f"devwardd was started anew before it answered; {unknown}.", "Ask again.")
-        return Failure(ExitStatus.ABSENT, f"devwardd runs, but did not answer {member} within {within:g} seconds.", HUNG_ADVICE)
+        meanwhile = f" during {during}" if during else ""
+        return Failure(ExitStatus.ABSENT, f"devwardd runs, but did not answer {member} within {within:g} seconds{meanwhile}.", HUNG_ADVICE)
 
     # --- acting --------------------------------------------------------------------------------------------------------
     async def act(self, member: str, signature: str, body: Sequence[object]) -> Answer:
@@ -239,6 +247,7 @@ class Client:
         """Call a method of the Manager for which an administrator may have to authenticate, and do not wait for a daemon that hangs."""
         with agent.asking(self._environ, self._address) if self._prompt else contextlib.nullcontext():
             within = PROMPT_SECONDS if self._prompt else ACTION_SECONDS
+            started = asyncio.get_running_loop().time()
             call = asyncio.ensure_future(
                 self.call(
                     names.ROOT_PATH,
@@ -252,15 +261,16 @@ class Client:
                 )
             )
             try:
-                await asyncio.wait({call}, timeout=ACTION_SECONDS)
+                await asyncio.wait({call}, timeout=DOUBT_SECONDS)
                 while not call.done():
-                    await self._must_live(member)
+                    if not await self._lives(member) and not call.done():
+                        raise await self._unanswered(member, round(asyncio.get_running_loop().time() - started))
                     await asyncio.wait({call}, timeout=LIVENESS_SECONDS)
                 return call.result()
             finally:
-                if not call.done():
-                    call.cancel()
-                    await asyncio.wait({call})
+                call.cancel()
+                # It may have failed meanwhile, and what was found first is what is told.
+                await asyncio.gather(call, return_exceptions=True)
 
     async def _wait_finished(self, member: str, request_id: str) -> tuple[str, list[Sequence[str]]]:
         try:
@@ -269,8 +279,8 @@ class Client:
                     self._news.clear()
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._news.wait(), LIVENESS_SECONDS)
-                    if request_id not in self._finished:
-                        await self._must_live(member)
+                    if request_id not in self._finished and not await self._lives(member) and request_id not in self._finished:
+                        raise await self._unanswered("Ping", PING_SECONDS, during=member)
         except TimeoutError as error:
             text = f"The request {request_id} is still under way after {PENDING_SECONDS:g} seconds."
             raise Failure(
@@ -278,14 +288,15 @@ class Client:
             ) from error
         return self._finished[request_id]
 
-    async def _must_live(self, member: str) -> None:
-        """Raise the Failure of the action `member` that is under way unless the daemon answers."""
+    async def _lives(self, member: str) -> bool:
+        """Tell whether the daemon answers while the action `member` is under way. Failure where the bus is gone."""
         try:
-            await self._connection.call(self.owner, names.ROOT_PATH, names.PEER_INTERFACE, "Ping", expect="", within=LIVENESS_SECONDS)
-        except CallFailed as error:
-            raise await self._unanswered(member, LIVENESS_SECONDS) from error
+            await self._connection.call(self.owner, names.ROOT_PATH, names.PEER_INTERFACE, "Ping", expect="", within=PING_SECONDS)
+        except CallFailed:
+            return False
         except BusError as error:
             raise Failure(ExitStatus.ABSENT, f"The message bus went away during {member}.") from error
+        return True
 
     def _on_signal(self, message: SignalMessage) -> None:
         if message.sender not in (self.owner, _DBUS) or not message.sender:

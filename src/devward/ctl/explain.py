@@ -106,7 +106,9 @@ def of_spec(spec: Spec, snapshot: Snapshot, times: Times) -> Explanation:
     told.found += _findings_about(spec.file, snapshot, times) + _standing(snapshot, times)
     known = advice(spec.reason, file=spec.file)
     if spec.state in (SpecState.TRUE, SpecState.EMPTY) and not spec.reason:
-        empty = "No container can ask for a device of this file, as there is none on this host."
+        absent = all(device.identity == Identity.MISSING for device in snapshot.devices)
+        why = "there is none on this host" if absent else "devward vouches for none on this host now"
+        empty = f"No container can ask for a device of this file, as {why}."
         told.means = [empty if spec.state == SpecState.EMPTY else "Container engines find these devices by this file."]
         told.steps = [Step("Nothing needs to be done about the file.")]
         blocked = [one for one in snapshot.blocked() if one.device.startswith(f"{spec.cdi_kind}=")]
