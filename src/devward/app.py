@@ -130,7 +130,7 @@ class Daemon:
             raise
         self._audit.event("started", f"devwardd {__version__} started, pid {os.getpid()}", trigger=Trigger.STARTUP)
         if remembered.problem is not None:
-            self._audit.event("state-damaged", f"The remembered state could not be used: {remembered.problem}", reason=remembered.problem)
+            self._audit.event("state-damaged", f"The remembered state could not be used: {remembered.problem}")
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._hangup)
@@ -363,11 +363,10 @@ class Daemon:
             loaded = config.load(self._options.config_file, self._options.dropin_directory, required=self._options.config_required)
         except ConfigError as error:
             self._service.config_problem = str(error)
-            self._audit.event(
-                "config-refused", f"The configuration is refused, the old one stays: {error}", reason=str(error), trigger=trigger
-            )
+            text = f"The configuration is refused, the old one stays: {error}"
+            self._audit.event("config-refused", text, reason=Reason.CONFIG_REFUSED, trigger=trigger)
             self._publish_soon()
-            raise ConfigRefused(f"the configuration is refused, the old one stays: {error}") from error
+            raise ConfigRefused(text) from error
         self._service.config_problem = ""
         self._service.loaded = self._keep_startup_settings(loaded)
         self._logs.set_log_level(loaded.config.log.level)

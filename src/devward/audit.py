@@ -168,8 +168,10 @@ class _Entry:
 class Record:
     """An act under way: `with audit.begin(...) as record:`; the block tells the outcome once."""
 
-    def __init__(self, write: Callable[[_Entry], bool], monotonic: Callable[[], float], entry: _Entry, request_id: str) -> None:
-        """Write the intent. Made by Audit.begin only."""
+    def __init__(
+        self, write: Callable[[_Entry], bool], monotonic: Callable[[], float], entry: _Entry, request_id: str, *, resumed: bool
+    ) -> None:
+        """Write the intent, unless it is on record. Made by Audit.begin only."""
         self._write = write
         self._monotonic = monotonic
         self._entry = dataclasses.replace(entry, request_id=request_id)
@@ -177,7 +179,7 @@ class Record:
         self._finished = False
         self.request_id = request_id
         #: Whether the journal's socket took the intent: an act that must be on record is not done otherwise.
-        self.taken = write(dataclasses.replace(self._entry, priority=Priority.INFO, outcome=Outcome.INTENT))
+        self.taken = resumed or write(dataclasses.replace(self._entry, priority=Priority.INFO, outcome=Outcome.INTENT))
 
     def succeed(self, message: str, **fields: Unpack[Fields]) -> None:
         """It was done."""
@@ -194,6 +196,10 @@ class Record:
     def fail(self, reason: str, message: str, **details: Unpack[Details]) -> None:
         """It was not done, or not wholly."""
         self._finish(Outcome.FAILURE, message, Priority.ERROR, {**details, "reason": reason})
+
+    def withhold(self) -> None:
+        """It failed as it did before, which is on record: write nothing."""
+        self._finished = True
 
     def __enter__(self) -> Self:
         """Nothing more: the intent is written by then."""
@@ -249,12 +255,16 @@ class Audit:
         *,
         priority: Priority | None = None,
         request_id: str | None = None,
+        resumed: bool = False,
         **fields: Unpack[Fields],
     ) -> Record:
-        """Record the intent of an act, at once; `priority` is that of its success. The id is given, the request's, or a new one."""
+        """Record the intent of an act, at once; `priority` is that of its success. The id is given, the request's, or a new one.
+
+        `resumed`: an act that failed is tried again, and its intent is on record under the id that is given.
+        """
         request = fields.get("request")
         chosen = request_id or (request.request_id if request else self._new_id())
-        return Record(self._write, self._monotonic, _Entry(kind, message, priority, fields), chosen)
+        return Record(self._write, self._monotonic, _Entry(kind, message, priority, fields), chosen, resumed=resumed)
 
     def transition(self, key: str, kind: str, message: str, *, priority: Priority | None = None, **fields: Unpack[Fields]) -> None:
         """Record a change of state of `key`, damped.
@@ -270,8 +280,11 @@ class Audit:
         if self._transitions.admit(key, entry, now):
             self._write(entry)
 
-    def denied(self, *, caller: Caller | None, sender: str, action: str, member: str, reason: str) -> None:
-        """Record that an action was refused to somebody; `caller` is None when the bus could not say who it is. Damped by uid."""
+    def denied(self, *, caller: Caller | None, sender: str, action: str, member: str, reason: str, text: str) -> None:
+        """Record that an action was refused to somebody, with the code and the sentence of why. Damped by uid.
+
+        `caller` is None when the bus could not say who it is.
+        """
         now = self._monotonic()
         self._sum_up_denials(self._denials.close(now))
         key = str(caller.uid) if caller else "unknown"
@@ -282,7 +295,7 @@ class Audit:
             denial["caller"] = caller
         if self._denials.admit(key, denial, now):
             who = f"{sender}, uid {caller.uid}" if caller else f"{sender}, uid unknown"
-            self.event("action-denied", f"Denied to {who}: {member}: {reason}", outcome=Outcome.DENIED, **denial)
+            self.event("action-denied", f"Denied to {who}: {member}: {text}", outcome=Outcome.DENIED, **denial)
 
     @property
     def pending(self) -> bool:

@@ -26,6 +26,7 @@ from dbus_next.aio import MessageBus
 from devward import names
 from devward.bus import auth, connection, manager
 from devward.bus.service import BusService
+from devward.errors import AccessDenied, InteractionRequired
 from devward.model import (
     ActionRequest,
     ActionResult,
@@ -281,8 +282,9 @@ class FakeAudit:
     def __init__(self) -> None:
         self.denials: list[tuple[Caller | None, str, str, str, str]] = []
 
-    def denied(self, *, caller: Caller | None, sender: str, action: str, member: str, reason: str) -> None:
-        self.denials.append((caller, sender, action, member, reason))
+    def denied(self, *, caller: Caller | None, sender: str, action: str, member: str, reason: str, text: str) -> None:
+        assert reason in {AccessDenied.code, InteractionRequired.code}, "a code, and the sentence apart"
+        self.denials.append((caller, sender, action, member, text))
 
 
 class FakeLogControl:

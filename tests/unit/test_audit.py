@@ -159,7 +159,7 @@ def test_no_argument_forges_a_field(desk: Desk) -> None:
     desk.audit.event("finding", FORGED, request_id=FORGED, **everything)
     desk.audit.event("finding", FORGED, request=ActionRequest(FORGED, hostile, Trigger.DBUS))
     desk.audit.transition(FORGED, "finding", FORGED, **everything)
-    desk.audit.denied(caller=hostile, sender=FORGED, action=FORGED, member=FORGED, reason=FORGED)
+    desk.audit.denied(caller=hostile, sender=FORGED, action=FORGED, member=FORGED, reason=FORGED, text=FORGED)
     with pytest.raises(ValueError, match="MESSAGE_ID"), desk.audit.begin("spec-repair", FORGED, request_id=FORGED, **everything):
         raise ValueError(FORGED)
     records = desk.records()
@@ -335,7 +335,12 @@ def test_an_intent_that_only_stderr_has_is_not_taken(desk: Desk) -> None:
 # --- denials ---------------------------------------------------------------------------------------------------------
 def _deny(desk: Desk, uid: int = 1000) -> None:
     desk.audit.denied(
-        caller=Caller(":1.9", uid, 99), sender=":1.9", action=names.ACTION_PROTECT, member="PauseCdi", reason="not authorized"
+        caller=Caller(":1.9", uid, 99),
+        sender=":1.9",
+        action=names.ACTION_PROTECT,
+        member="PauseCdi",
+        reason="access-denied",
+        text="Not to you.",
     )
 
 
@@ -348,11 +353,14 @@ def test_a_denial_says_who_what_and_why(desk: Desk) -> None:
     assert record["OBJECT_PID"] == ["99"]
     assert record["DEVWARD_POLKIT_ACTION"] == [names.ACTION_PROTECT]
     assert record["DEVWARD_MEMBER"] == ["PauseCdi"]
-    assert record["DEVWARD_REASON"] == ["not authorized"]
+    assert record["DEVWARD_REASON"] == ["access-denied"]
+    assert record["MESSAGE"] == ["Denied to :1.9, uid 1000: PauseCdi: Not to you."]
 
 
 def test_a_caller_that_is_gone_is_denied_by_its_bus_name(desk: Desk) -> None:
-    desk.audit.denied(caller=None, sender=":1.13", action=names.ACTION_CHECK, member="CheckAllocation", reason="caller-gone")
+    desk.audit.denied(
+        caller=None, sender=":1.13", action=names.ACTION_CHECK, member="CheckAllocation", reason="access-denied", text="Gone."
+    )
     (record,) = desk.records()
     assert record["DEVWARD_CALLER"] == [":1.13"]
     assert record["DEVWARD_CALLER_UID"] == [NOT_GIVEN]

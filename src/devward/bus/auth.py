@@ -17,7 +17,7 @@ from typing import Protocol
 from devward import names
 from devward.bus.backend import DenialAudit
 from devward.bus.connection import CallFailed, MethodCall, Variant
-from devward.errors import AccessDenied, BusError, InteractionRequired, LimitsExceeded
+from devward.errors import AccessDenied, BusError, DevwardError, InteractionRequired, LimitsExceeded
 from devward.model import Caller, CdiMode
 from devward.text import printable
 
@@ -141,8 +141,7 @@ class Gate:
         What the call depends on must be looked at again afterwards: a prompt takes its time.
         """
         if rule is None:
-            self._deny(None, call, "none", "The member has no authorization rule.")
-            raise AccessDenied("The member has no authorization rule.")
+            raise self._denied(None, call, "none", AccessDenied("The member has no authorization rule."))
         action = rule_action(rule, call.body)
         if action is Open.PUBLIC:
             return None
@@ -150,13 +149,12 @@ class Gate:
         try:
             caller = await self.caller(call.sender)
         except AccessDenied as error:
-            self._deny(None, call, name, str(error))
+            self._denied(None, call, name, error)
             raise
         if caller.uid == 0:
             return caller
         if not isinstance(action, str):
-            self._deny(caller, call, name, "Only root may do this.")
-            raise AccessDenied("Only root may do this.")
+            raise self._denied(caller, call, name, AccessDenied("Only root may do this."))
         with self._prompt_slot(caller, call):
             within = PROMPT_SECONDS if call.interactive else POLKIT_SECONDS
             answer = await self._ask(call.sender, action, details, within=within, interactive=call.interactive)
@@ -165,12 +163,8 @@ class Gate:
         if answer.challenge:
             # polkit says the same where it was allowed to ask: the caller then has no authentication agent.
             why = "there is no authentication agent to ask" if call.interactive else "the call did not allow a prompt"
-            sentence = f"An administrator must authenticate first, and {why}."
-            self._deny(caller, call, name, sentence)
-            raise InteractionRequired(sentence)
-        sentence = answer.failure or f"The action {action} is not allowed to you."
-        self._deny(caller, call, name, sentence)
-        raise AccessDenied(sentence)
+            raise self._denied(caller, call, name, InteractionRequired(f"An administrator must authenticate first, and {why}."))
+        raise self._denied(caller, call, name, AccessDenied(answer.failure or f"The action {action} is not allowed to you."))
 
     async def may_inspect(self, call: MethodCall) -> bool:
         """Whether the caller may see everything; never prompts, and what takes longer than a second is a no."""
@@ -277,8 +271,11 @@ class Gate:
                 # So that no prompt stays on a screen that nobody's answer matters to any more.
                 self._bus.notify(POLKIT_NAME, POLKIT_PATH, POLKIT_INTERFACE, "CancelCheckAuthorization", "s", [cancellation])
 
-    def _deny(self, caller: Caller | None, call: MethodCall, action: str, reason: str) -> None:
-        self._audit.denied(caller=caller, sender=call.sender, action=action, member=call.member, reason=printable(reason))
+    def _denied(self, caller: Caller | None, call: MethodCall, action: str, error: DevwardError) -> DevwardError:
+        """Record an error that the caller is about to get."""
+        text = printable(str(error))
+        self._audit.denied(caller=caller, sender=call.sender, action=action, member=call.member, reason=error.code, text=text)
+        return error
 
 
 def _answer(body: Sequence[object]) -> _Answer:

@@ -62,8 +62,8 @@ class Backend(Protocol):
 class DenialAudit(Protocol):
     """Where refusals are recorded; it limits their number itself."""
 
-    def denied(self, *, caller: Caller | None, sender: str, action: str, member: str, reason: str) -> None:
-        """Record that a member was refused; `caller` is None where the bus could not say who it is."""
+    def denied(self, *, caller: Caller | None, sender: str, action: str, member: str, reason: str, text: str) -> None:
+        """Record that a member was refused, with the code and the sentence of why; `caller` is None where the bus cannot tell who it is."""
 
 
 class LogControl(Protocol):
