@@ -13,12 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devward.cdi import document as document_module
-from devward.cdi.document import MAX_ALIASED_NODES
+from devward.cdi.document import MAX_ALIASED_NODES, MAX_DEPTH, MAX_NODES, MAX_TAG_DIRECTIVES
 from devward.cdi.scalar import float_text, resolve_scalar
 from devward.cdi.spec import (
     KNOWN_VERSIONS,
+    MAX_NAMES,
+    MAX_REMARKS,
     LoadedSpec,
     NotExamined,
+    NotPlain,
     SpecError,
     differences,
     kind_of,
@@ -336,25 +339,33 @@ HOSTILE = {
 }
 
 
+TOO_DEEP = "it is nested more deeply than a CDI document can be"
+MANY_ALIASED = f"its aliases repeat more values than devward examines ({MAX_ALIASED_NODES})"
+MANY_VALUES = f"it has more values than devward examines ({MAX_NODES})"
 #: The bound that must stop it, so that no other one does by chance and later.
 STOPPED_BY = {
-    "deep JSON": "it is nested too deeply",
-    "deep YAML": "it is nested too deeply",
-    "deep YAML in brackets": "it is nested too deeply",
-    "alias bomb": "its aliases repeat too much",
-    "wide aliases": "its aliases repeat too much",
-    "merge bomb": "its aliases repeat too much",
+    "deep JSON": TOO_DEEP,
+    "deep YAML": TOO_DEEP,
+    "deep YAML in brackets": TOO_DEEP,
+    "alias bomb": MANY_ALIASED,
+    "wide aliases": MANY_ALIASED,
+    "merge bomb": MANY_ALIASED,
     "self reference": "its anchor 'a' contains itself",
-    "many scalars": "it has more than 100000 values",
-    "many directives": "it has too many YAML directives",
+    "many scalars": MANY_VALUES,
+    "many directives": f"it has more YAML directives than devward examines ({MAX_TAG_DIRECTIVES})",
 }
+#: Those that stop at a bound of ours, of which engines know nothing.
+OUR_BOUNDS = {"alias bomb", "wide aliases", "merge bomb", "many scalars", "many directives"}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_input_ends_in_an_ordinary_error(name: str) -> None:
     """Fast is a matter of algorithms, which a hang shows; the error must be ours and its text short and printable."""
     data = HOSTILE[name][:MEBIBYTE]
-    text = refused(data)
+    with pytest.raises(SpecError) as caught:
+        load(data, "x.json")
+    text = str(caught.value)
+    assert isinstance(caught.value, NotExamined) == (name in OUR_BOUNDS)
     assert len(text) < 400
     assert text.isprintable()
     assert text == STOPPED_BY.get(name, text)
@@ -384,8 +395,73 @@ def test_an_element_that_is_null_is_refused() -> None:
 def test_aliases_are_fine_within_bounds() -> None:
     data = b"cdiVersion: 0.6.0\nkind: a/b\ndevices:\n- name: x\n  containerEdits: &e {env: [A=b]}\n- {name: z, containerEdits: *e}\n"
     assert load(data, "x.yaml").devices == ("a/b=x", "a/b=z")
-    many = b"cdiVersion: 0.6.0\nkind: a/b\ncontainerEdits: {env: [&a A=b" + b", *a" * (MAX_ALIASED_NODES + 1) + b"]}\n"
-    assert refused(many, "x.yaml") == "its aliases repeat too much"
+
+
+#: A document that engines load, with room for more: of its parts each may go beyond a bound of ours.
+LOADABLE = b"cdiVersion: 0.6.0\nkind: a/b\ndevices: [{name: x, containerEdits: {env: [A=b]}}]\n"
+
+
+@pytest.mark.parametrize(
+    ("within", "beyond", "told"),
+    [
+        (
+            LOADABLE + b"containerEdits: {env: [&a A=b" + b", *a" * MAX_ALIASED_NODES + b"]}\n",
+            LOADABLE + b"containerEdits: {env: [&a A=b" + b", *a" * (MAX_ALIASED_NODES + 1) + b"]}\n",
+            MANY_ALIASED,
+        ),
+        (
+            LOADABLE + b"containerEdits: {env: [" + b"A=b, " * (MAX_NODES - 100) + b"]}\n",
+            LOADABLE + b"containerEdits: {env: [" + b"A=b, " * MAX_NODES + b"]}\n",
+            MANY_VALUES,
+        ),
+        (
+            b"".join(b"%%TAG !a%d! b\n" % i for i in range(MAX_TAG_DIRECTIVES)) + b"---\n" + LOADABLE,
+            b"".join(b"%%TAG !a%d! b\n" % i for i in range(MAX_TAG_DIRECTIVES + 1)) + b"---\n" + LOADABLE,
+            f"it has more YAML directives than devward examines ({MAX_TAG_DIRECTIVES})",
+        ),
+        (
+            LOADABLE + b"annotations: {" + b"<<: {" * (MAX_DEPTH - 2) + b"a: b" + b"}" * (MAX_DEPTH - 1) + b"\n",
+            LOADABLE + b"annotations: {" + b"<<: {" * (MAX_DEPTH - 1) + b"a: b" + b"}" * MAX_DEPTH + b"\n",
+            f"its merges (<<) are nested deeper than devward examines ({MAX_DEPTH})",
+        ),
+        (
+            as_bytes(doc(kind="a/" + "b" * 1000)),
+            as_bytes(doc(kind="a/" + "b" * (MAX_NAMES // 2), devices=[{**doc()["devices"][0], "name": name} for name in "xyz"])),
+            f"its device names are longer together than devward examines ({MAX_NAMES})",
+        ),
+    ],
+    ids=["aliases", "values", "directives", "merges", "names"],
+)
+def test_what_engines_may_load_beyond_our_bounds_is_not_said_to_be_refused(within: bytes, beyond: bytes, told: str) -> None:
+    """Engines know none of these bounds: such a document may define our device, and counts as one that could not be read."""
+    assert load(within, "x.yaml").devices
+    with pytest.raises(NotExamined) as caught:
+        load(beyond, "x.yaml")
+    assert str(caught.value) == told
+
+
+@pytest.mark.parametrize("deep", [b"[" * MAX_DEPTH + b"]" * MAX_DEPTH, b"{a: " * MAX_DEPTH + b"x" + b"}" * MAX_DEPTH])
+def test_depth_alone_is_a_defect_that_engines_see_too(deep: bytes) -> None:
+    """No struct of the reference holds anything so deep, unknown keys are refused, and annotations are texts."""
+    for key in (b"annotations", b"unknown", b"devices"):
+        with pytest.raises(SpecError) as caught:
+            load(b"cdiVersion: 0.6.0\nkind: a/b\n" + key + b": " + deep, "x.yaml")
+        assert not isinstance(caught.value, NotExamined)
+        assert str(caught.value) == TOO_DEEP
+
+
+def test_remarks_are_few_however_many_a_document_earns() -> None:
+    annotations = {f"-{number}": "x" for number in range(1000)}
+    assert len(load(as_bytes(doc(annotations=annotations)), "x.json").remarks) == MAX_REMARKS
+
+
+def test_plain_only_spares_the_slow_way() -> None:
+    assert load(as_bytes(doc()), "x.json", plain_only=True).devices == ("example.com/thing=one",)
+    with pytest.raises(NotPlain):
+        load(LOADABLE, "x.yaml", plain_only=True)
+    with pytest.raises(SpecError) as caught:
+        load(b'{"kind": 5}', "x.json", plain_only=True)
+    assert not isinstance(caught.value, NotExamined)
 
 
 @settings(PROPERTY, max_examples=300)

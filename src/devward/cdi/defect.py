@@ -6,4 +6,11 @@ class SpecError(ValueError):
 
 
 class NotExamined(SpecError):
-    """A document that cannot be judged here: it is YAML, and PyYAML is not installed or too slow for it."""
+    """A document that cannot be judged here, for want of PyYAML or for a bound of ours: engines may well load it.
+
+    The text is one of a few fixed sentences and quotes nothing of the document.
+    """
+
+
+class NotPlain(NotExamined):
+    """A document that has to be read as YAML, which was not asked for."""

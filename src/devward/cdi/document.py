@@ -11,17 +11,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
-from devward.cdi.defect import NotExamined, SpecError
+from devward.cdi.defect import NotExamined, NotPlain, SpecError
 from devward.cdi.scalar import INT64_MAX, LONG_TAG, Value, float_text, resolve_scalar, resolve_tagged
 from devward.text import printable, quoted
 
-#: No loadable CDI document is nested deeper than 8; the reference itself stops at 10,000.
+# Bounds of ours, not of engines: what goes beyond is not examined, and never said to be refused. Only depth is a defect by itself.
+#: A value has no place in the reference's structs below depth 8 (a hook's arguments), and unknown keys are refused, so whatever is
+#: nested deeper is refused too. Only values that are merged (<<) may nest as deep as they like: they come out flat.
 MAX_DEPTH: Final = 32
-#: Nodes of a YAML document, and nodes that its aliases repeat. go-yaml bounds the second by a ratio instead.
+#: Nodes of a YAML document, and nodes that its aliases repeat. go-yaml bounds only the second, by a ratio to the first.
 MAX_NODES: Final = 100_000
 MAX_ALIASED_NODES: Final = 50_000
-#: libyaml compares every %TAG directive with every other.
+#: libyaml compares every %TAG directive with every other; go-yaml sets no bound.
 MAX_TAG_DIRECTIVES: Final = 16
+_TOO_DEEP: Final = "it is nested more deeply than a CDI document can be"
 #: PyYAML without libyaml needs about 15 s for a MiB.
 MAX_WITHOUT_LIBYAML: Final = 64 * 1024
 
@@ -91,8 +94,8 @@ def _parse_json(text: str) -> Value:
         )
     except json.JSONDecodeError as error:
         raise _NotPlainJson(_json_defect(text, error)) from None
-    except RecursionError:
-        raise SpecError("it is nested too deeply") from None
+    except RecursionError:  # about a thousand levels, and JSON cannot merge
+        raise SpecError(_TOO_DEEP) from None
     if "\\" in text and _REFUSED_ESCAPE.search(text):
         raise SpecError("it has an escape that engines refuse, \\/ or one half of a surrogate pair")
     for match in _SPACED_COLON.finditer(text):
@@ -170,7 +173,9 @@ class _Builder:
 
     def start(self, value: Value, event: Any) -> None:
         if len(self._stack) >= MAX_DEPTH:
-            raise SpecError("it is nested too deeply")
+            if any(node.merging for node in self._stack):
+                raise NotExamined(f"its merges (<<) are nested deeper than devward examines ({MAX_DEPTH})")
+            raise SpecError(_TOO_DEEP)
         self._stack.append(self._new(value, event.anchor))
         # Whatever stands within brackets is in their notation.
         if event.flow_style and self._flow_from is None:
@@ -207,13 +212,13 @@ class _Builder:
             raise SpecError("it merges (<<) something that is not a mapping")
         self._aliased += node.size
         if self._aliased > MAX_ALIASED_NODES:
-            raise SpecError("its aliases repeat too much")
+            raise NotExamined(f"its aliases repeat more values than devward examines ({MAX_ALIASED_NODES})")
         self._place(node, merge_key=False)
 
     def _new(self, value: Value, anchor: str | None) -> _Node:
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise SpecError(f"it has more than {MAX_NODES} values")
+            raise NotExamined(f"it has more values than devward examines ({MAX_NODES})")
         node = _Node(value)
         if anchor is not None:
             self._anchors[anchor] = node
@@ -263,7 +268,7 @@ def _parse_yaml(text: str) -> tuple[Value, bool]:
             raise NotExamined("it is not plain JSON, and too long to be read as YAML without libyaml")
         loader = yaml.SafeLoader
     if text.count("%TAG") > MAX_TAG_DIRECTIVES:
-        raise SpecError("it has too many YAML directives")
+        raise NotExamined(f"it has more YAML directives than devward examines ({MAX_TAG_DIRECTIVES})")
     builder = _Builder(text)
     # PyYAML lets ValueError and OverflowError of int() and chr() out.
     unreadable = (yaml.YAMLError, ValueError, OverflowError)
@@ -308,11 +313,12 @@ def _decode(data: bytes) -> tuple[str, bool]:
     return (text[1:], True) if text.startswith("\ufeff") else (text, False)
 
 
-def parse(data: bytes, *, json_expected: bool) -> Document:
+def parse(data: bytes, *, json_expected: bool, plain_only: bool = False) -> Document:
     """Return the document in `data` as the reference loader reads it.
 
     `json_expected` is for a file whose name promises JSON: what a strict JSON reader would refuse then becomes a remark.
-    The caller bounds the size of `data`. Raises SpecError, or NotExamined where PyYAML is wanted and cannot be had.
+    `plain_only` spares the slow way: what is not plain JSON raises NotPlain.
+    The caller bounds the size of `data`. Raises SpecError, or NotExamined where PyYAML cannot be had or the document is beyond our bounds.
     """
     text, marked = _decode(data)
     remarks = ["it begins with a byte order mark"] if marked else []
@@ -322,6 +328,8 @@ def parse(data: bytes, *, json_expected: bool) -> Document:
         return Document(_parse_json(text), tuple(remarks))
     except _NotPlainJson as error:
         defect = str(error)
+    if plain_only:
+        raise NotPlain("it has to be read as YAML")
     value, followed = _parse_yaml(text)
     if followed:
         remarks.append("engines read only the first of its documents")

@@ -8,10 +8,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Final, cast
 
 from devward.cdi.compare import differences
-from devward.cdi.defect import NotExamined, SpecError
+from devward.cdi.defect import NotExamined, NotPlain, SpecError
 from devward.cdi.document import parse
 from devward.cdi.scalar import Value
 from devward.cdi.schema import ContainerEdits, Device, DeviceNode, Hook, Mount, NetDevice, Spec, decode
@@ -24,6 +25,7 @@ __all__ = [
     "SUFFIXES",
     "LoadedSpec",
     "NotExamined",
+    "NotPlain",
     "SpecError",
     "differences",
     "is_spec_name",
@@ -38,6 +40,10 @@ KNOWN_VERSIONS: Final = ("0.1.0", "0.2.0", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "
 #: Engines read only names with these endings; the case counts.
 SUFFIXES: Final = (".json", ".yaml")
 MAX_ID: Final = 2**32 - 1
+#: Characters of all qualified names of a document: each repeats the kind, whose length the reference does not bound.
+MAX_NAMES: Final = 1024 * 1024
+#: Remarks on a document; one could earn ten thousands.
+MAX_REMARKS: Final = 10
 
 _HOOK_NAMES: Final = frozenset({"prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"})
 _NODE_TYPES: Final = frozenset({"", "b", "c", "u", "p"})
@@ -228,23 +234,25 @@ def _remarks(spec: Spec) -> Iterator[str]:
                 yield f"{where} has an annotation key {quoted(key)} that the CDI schema forbids"
 
 
-def load(data: bytes, file_name: str) -> LoadedSpec:
+def load(data: bytes, file_name: str, *, plain_only: bool = False) -> LoadedSpec:
     """Return what container engines make of a file with this content and name (without its directory).
 
-    Raises SpecError when they refuse it, NotExamined (a SpecError too) when that cannot be told for want of PyYAML.
-    The caller bounds the size of `data`: 1 MiB is fine.
+    Raises SpecError when they refuse it, NotExamined (a SpecError too) when that cannot be told, for want of PyYAML or for a bound of
+    ours; with `plain_only` NotPlain (a NotExamined) instead of reading YAML. The caller bounds the size of `data`: 1 MiB is fine.
     """
     if not is_spec_name(file_name):
         raise SpecError("engines read only names that end in .json or .yaml")
-    document = parse(data, json_expected=file_name.endswith(".json"))
+    document = parse(data, json_expected=file_name.endswith(".json"), plain_only=plain_only)
     spec, notes = decode(document.value)
     version = _check(spec)
+    if sum(len(spec.kind) + 1 + len(device.name) for device in spec.devices or []) > MAX_NAMES:
+        raise NotExamined(f"its device names are longer together than devward examines ({MAX_NAMES})")
     return LoadedSpec(
         kind=spec.kind,
         version=version,
         devices=tuple(f"{spec.kind}={device.name}" for device in spec.devices or []),
         minimum_version=_required(spec),
-        remarks=tuple(dict.fromkeys((*document.remarks, *notes, *_remarks(spec)))),
+        remarks=tuple(islice(dict.fromkeys(chain(document.remarks, notes, _remarks(spec))), MAX_REMARKS)),
     )
 
 
