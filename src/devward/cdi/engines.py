@@ -32,25 +32,37 @@ class Engines:
         self._directory = config.directory
         self._engine_dirs = config.engine_dirs
         self._worker = worker
-        self._scanner = Scanner()
+        self._scanner = Scanner(own_path=own_path)
         self._resolution: Resolution | None = None
         #: The latest scan that succeeded: a rival that was seen is not gone because nothing can be seen now.
         self._last: Resolution | None = None
+        self._findings: tuple[Finding, ...] = ()
+        self._waiting = False
         self._problem = ""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the latest scan left files to a later one, which should come soon."""
+        return self._resolution is not None and self._waiting
 
     async def scan(self) -> bool:
         """Look at the directories; False if that cannot be done now."""
         unread = () if self._directory in self._engine_dirs else (self._directory,)
-        directories = (*unread, *self._engine_dirs)
         try:
-            scanned = await self._worker.run(lambda: self._scanner.scan(directories), SCAN_DEADLINE)
+            self._resolution, self._findings, self._waiting = await self._worker.run(lambda: self._look(unread), SCAN_DEADLINE)
         except WorkerHung as error:
             self._resolution = None
             self._problem = f"the directories that engines read cannot be scanned: {error}"
             return False
-        self._resolution = self._last = resolve(scanned, own_directory=self._directory, unread=unread, trusted_uid=os.geteuid())
+        self._last = self._resolution
         self._problem = ""
         return True
+
+    def _look(self, unread: tuple[str, ...]) -> tuple[Resolution, tuple[Finding, ...], bool]:
+        """Scan and resolve, in the worker's thread: foreign files may define tens of thousands of devices."""
+        scanned = self._scanner.scan((*unread, *self._engine_dirs))
+        resolution = resolve(scanned, own_directory=self._directory, unread=unread, trusted_uid=os.geteuid())
+        return resolution, resolution.findings(), self._scanner.waiting
 
     def rivals(self, device: str) -> tuple[str, ...]:
         """Return the other files of our directory that define a device, as far as they were ever seen."""
@@ -93,7 +105,7 @@ class Engines:
 
     def findings(self) -> tuple[Finding, ...]:
         """Return what the latest scan found, and what is wrong with the set-up."""
-        found = list(self._resolution.findings()) if self._resolution is not None else []
+        found = list(self._findings) if self._resolution is not None else []
         if self._problem:
             found.append(Finding(Reason.CDI_TIMEOUT, "engine_dirs", self._problem))
         if self._resolution is not None and self._resolution.unread:

@@ -19,6 +19,8 @@ from devward.text import printable
 MAX_FINDINGS: Final = 200
 #: Longest path that Linux knows; a path is published whole.
 _MAX_PATH: Final = 4096
+#: Characters of a device's name that are shown; the reference bounds neither its kind nor its name.
+_MAX_DEVICE: Final = 600
 #: Paths in one sentence.
 _MAX_LISTED: Final = 5
 
@@ -67,6 +69,8 @@ class ScannedFile:
     defect: str = ""
     #: False where `defect` says why it could not be judged: engines may well load it.
     examined: bool = True
+    #: Where it was not examined: the devices that it defined when it last was.
+    suspected: tuple[str, ...] = ()
     #: (st_dev, st_ino), where known.
     identity: tuple[int, int] | None = None
     uid: int = 0
@@ -172,7 +176,8 @@ class Resolution:
                 return tuple(
                     scanned.file_path(file.name)
                     for file in scanned.files
-                    if file.name != own_name and file.spec is not None and qualified in file.spec.devices
+                    # What was a rival is one until it is known not to be: to write the device meanwhile would kill it in both files.
+                    if file.name != own_name and qualified in (file.spec.devices if file.spec is not None else file.suspected)
                 )
         return ()
 
@@ -225,12 +230,13 @@ class Resolution:
 
     def _device_findings(self) -> Iterator[Finding]:
         for qualified, definitions in sorted(self._definitions.items()):
+            device = printable(qualified, _MAX_DEVICE)
             if qualified in self._duplicates:
                 paths = dict.fromkeys(definition.path for definition in _clashing(definitions))
                 yield Finding(
                     Reason.CDI_DEVICE_DUPLICATE,
-                    qualified,
-                    f"{_listed(paths)} define {qualified} in one directory: container engines can use none of its definitions.",
+                    device,
+                    f"{_listed(paths)} define {device} in one directory: container engines can use none of its definitions.",
                 )
                 continue
             winner = definitions[-1]
@@ -238,8 +244,8 @@ class Resolution:
             if shadowed:
                 yield Finding(
                     Reason.CDI_SHADOWED,
-                    qualified,
-                    f"Container engines take {qualified} from {winner.path}; the definition in {_listed(shadowed)} is not used.",
+                    device,
+                    f"Container engines take {device} from {winner.path}; the definition in {_listed(shadowed)} is not used.",
                 )
 
 
