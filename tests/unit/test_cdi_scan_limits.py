@@ -281,7 +281,7 @@ def test_what_costs_too_much_waits_its_turn_and_all_is_known_in_the_end(etc: Pat
     for number in range(10):
         put(etc / f"{number}.yaml", yaml_of(f"d{number}", filler=100 * number))
     put(etc / "plain.json", json.dumps(document("c")).encode())
-    parsed.cost = 0.3
+    parsed.cost = BURST
     scanner = parsed.scanner()
     known: set[str] = set()
     for turn in range(100):
@@ -293,7 +293,7 @@ def test_what_costs_too_much_waits_its_turn_and_all_is_known_in_the_end(etc: Pat
         unknown = {(file.defect, file.examined) for file in by_name.values() if file.spec is None}
         assert unknown <= {("it waits to be examined, since there is more that is new than devward reads at a time", False)}
         if turn == 0:
-            assert now_known == {"plain.json", "0.yaml", "1.yaml"}, "the smallest first, as far as the burst goes"
+            assert now_known == {"plain.json", "0.yaml"}, "the smallest first, as far as the burst goes"
         assert resolve(found).effective("a/b=c").certain is (len(now_known) == 11)
         assert scanner.waiting is (len(now_known) < 11)
         known = now_known
@@ -344,6 +344,21 @@ def test_long_files_are_not_even_read_beyond_the_allowance(etc: Path, parsed: Pa
     found = files(scanner.scan([str(etc)]))
     assert (found["a.json"].spec is not None, found["b.json"].spec is not None) == (True, False)
     assert set(read) == {SMALL + 1}
+
+
+def test_yaml_that_waits_is_not_read_again_until_its_turn_comes(etc: Path, parsed: Parsed) -> None:
+    """Else many such files would take what is there for small ones, again and again."""
+    for number in range(20):
+        put(etc / f"{number:02}.yaml", yaml_of(f"d{number}"))
+    parsed.cost = 2 * BURST
+    scanner = parsed.scanner()
+    assert sum(file.spec is not None for file in files(scanner.scan([str(etc)])).values()) == 1
+    count = parsed.count
+    assert sum(file.spec is not None for file in files(scanner.scan([str(etc)])).values()) == 1
+    assert parsed.count == count
+    put(etc / "00.yaml", json.dumps(document("c")).encode())
+    parsed.now += 1000.0
+    assert files(scanner.scan([str(etc)]))["00.yaml"].spec is not None
 
 
 def test_our_own_file_is_seen_whatever_small_files_cost(etc: Path, parsed: Parsed) -> None:
@@ -398,6 +413,23 @@ def test_of_a_directory_with_too_much_the_smallest_files_and_our_own_are_examine
     (etc / "2000.json").unlink()
     (etc / "1001.json").unlink()
     assert files(scanner.scan([str(etc)]))["3000.json"].spec is not None
+
+
+def test_of_too_many_devices_those_of_the_smallest_files_and_our_own_count(etc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan_module, "MAX_DEVICES", 10)
+    for count in (2, 3, 4, 5):
+        put(etc / f"{count}.json", json.dumps(document(*(f"d{count}-{number}" for number in range(count)))).encode())
+    put(etc / OWN, GOOD)
+    scanner = Scanner(later, own_path=f"{etc}/{OWN}")
+    first = scanner.scan([str(etc)])
+    found = files(first)
+    assert {name for name, file in found.items() if file.spec is not None} == {OWN, "2.json", "3.json", "4.json"}
+    assert (found["5.json"].examined, "define" in found["5.json"].defect) == (False, True)
+    assert resolve(first).rivals(str(etc), OWN, "a/b=d5-0") == (f"{etc}/5.json",), "what it defines is known"
+    assert scanner.scan([str(etc)]) == first
+    (etc / "2.json").unlink()
+    (etc / "3.json").unlink()
+    assert files(scanner.scan([str(etc)]))["5.json"].spec is not None
 
 
 @pytest.mark.parametrize("limit", ["MAX_FILES", "MAX_ENTRIES"])

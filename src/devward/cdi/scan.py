@@ -24,6 +24,8 @@ MAX_FILE_SIZE: Final = 1024 * 1024
 MAX_FILES: Final = 1000
 #: Bytes of the files of a directory that are examined, the smallest first.
 MAX_DIRECTORY_SIZE: Final = 8 * 1024 * 1024
+#: Devices that the files of a directory define, taken in the same order: each costs memory, and time at every look at the whole.
+MAX_DEVICES: Final = 10_000
 #: Names of a directory that are looked at to find those files.
 MAX_ENTRIES: Final = 100_000
 #: Nanoseconds that a file must have been unchanged when it was read for its times to vouch for its content later: a second write within
@@ -32,11 +34,12 @@ SETTLED_NS: Final = 2_000_000_000
 #: Bytes of a file that counts as small: as plain JSON it takes a millisecond.
 SMALL: Final = 16 * 1024
 #: Processor seconds for what is new, at once and as a share of time; once for small files, and once for long ones and YAML.
-BURST, SHARE = 0.5, 0.1
+BURST, SHARE = 0.3, 0.1
 
 _BEYOND: Final = (
     f"it is not among the smallest files of its directory that have {MAX_DIRECTORY_SIZE} bytes together, which devward examines"
 )
+_TOO_MANY: Final = f"it is not among the smallest files of its directory that define {MAX_DEVICES} devices together, which devward examines"
 _WAITING: Final = "it waits to be examined, since there is more that is new than devward reads at a time"
 _SPECIAL: Final = {stat.S_IFDIR: ScannedType.DIRECTORY, stat.S_IFIFO: ScannedType.FIFO, stat.S_IFSOCK: ScannedType.SOCKET}
 
@@ -57,6 +60,8 @@ class _Listing:
     #: The name of our own file if it belongs here.
     own: str
     files: dict[str, ScannedFile] = field(default_factory=dict)
+    #: The names of those that may be examined, in order.
+    examinable: list[str] = field(default_factory=list)
 
     def place(self, name: str) -> _Place:
         return self.facts.st_dev, self.facts.st_ino, name
@@ -106,9 +111,9 @@ class Scanner:
         self._small = Allowance(BURST, SHARE, monotonic=monotonic, cpu=cpu)
         self._long = Allowance(BURST, SHARE, monotonic=monotonic, cpu=cpu)
         self._scans = 0
-        #: What waits to be examined, and since which scan: who has waited longest comes first.
-        self._waiting: dict[_Place, int] = {}
-        self._still_waiting: dict[_Place, int] = {}
+        #: What waits to be examined, since which scan, who has waited longest comes first; and whether it has to be read as YAML.
+        self._waiting: dict[_Place, tuple[int, bool]] = {}
+        self._still_waiting: dict[_Place, tuple[int, bool]] = {}
         #: The devices that were last known to be defined in a place.
         self._defined: dict[_Place, tuple[str, ...]] = {}
 
@@ -170,6 +175,7 @@ class Scanner:
             if total > MAX_DIRECTORY_SIZE:
                 listing.files[file.name] = file.not_examined(_BEYOND)
                 continue
+            listing.examinable.append(file.name)
             verdict = self._verdicts.of_file(_key(file.facts, file.name))
             if verdict is None:
                 unknown.append(file)
@@ -178,7 +184,7 @@ class Scanner:
         return unknown
 
     def _turn(self, file: _Regular) -> tuple[bool, int, bool, int, bytes]:
-        since = self._waiting.get(file.listing.place(file.name), self._scans)
+        since, _ = self._waiting.get(file.listing.place(file.name), (self._scans, False))
         return (not file.is_own, since, *_by_size(file))
 
     def _examine(self, file: _Regular) -> ScannedFile:
@@ -188,11 +194,12 @@ class Scanner:
             return _failed(file.name, error, is_link=file.is_link)
 
     def _read(self, file: _Regular) -> ScannedFile:
-        small = file.facts.st_size <= SMALL
+        _, is_yaml = self._waiting.get(file.listing.place(file.name), (0, False))
+        small = file.facts.st_size <= SMALL and not is_yaml
         allowance = self._small if small else self._long
         # Our own file is small, and nothing that others do may keep it from being seen.
         if not (small and file.is_own) and not allowance.left():
-            return self._later(file)
+            return self._later(file, is_yaml=is_yaml)
         with ExitStack() as opened, allowance.charged():
             handle, is_link = _hold(file, opened)
             facts = os.fstat(handle)
@@ -212,7 +219,7 @@ class Scanner:
             verdict = self._verdicts.of_content(content) or (judge_plain(data, file.name) if small else judge(data, file.name))
         if verdict is None:
             if not self._long.left():
-                return self._later(file)
+                return self._later(file, is_yaml=True)
             with self._long.charged():
                 verdict = judge(data, file.name)
         self._verdicts.add(content, verdict, len(data))
@@ -220,18 +227,22 @@ class Scanner:
             self._verdicts.vouch(key, content)
         return file.described(verdict)
 
-    def _later(self, file: _Regular) -> ScannedFile:
+    def _later(self, file: _Regular, *, is_yaml: bool) -> ScannedFile:
         place = file.listing.place(file.name)
-        self._still_waiting[place] = self._waiting.get(place, self._scans)
+        since, _ = self._waiting.get(place, (self._scans, False))
+        self._still_waiting[place] = since, is_yaml
         return file.not_examined(_WAITING)
 
     def _described(self, listing: _Listing, defined: dict[_Place, tuple[str, ...]]) -> ScannedDirectory:
+        _bound_devices(listing)
         files = []
         for name in listing.names:
             file = listing.files[name]
             place = listing.place(name)
             if file.spec is not None:
                 self._defined[place] = file.spec.devices
+            elif file.suspected:
+                self._defined[place] = file.suspected
             elif not file.examined and place in defined:
                 self._defined[place] = defined[place]
                 file = replace(file, suspected=defined[place])
@@ -279,6 +290,16 @@ def _names(directory: int, own: str) -> tuple[list[str], int]:
     if own and len(shown) < len(found) + more and own not in shown and _stands(directory, own):
         shown = sorted([*shown[: MAX_FILES - 1], own], key=os.fsencode)
     return shown, more + max(0, len(found) - MAX_FILES)
+
+
+def _bound_devices(listing: _Listing) -> None:
+    total = 0
+    for name in listing.examinable:
+        file = listing.files[name]
+        if file.spec is not None:
+            total += len(file.spec.devices)
+            if total > MAX_DEVICES:
+                listing.files[name] = replace(file, spec=None, defect=_TOO_MANY, examined=False, suspected=file.spec.devices)
 
 
 def _stands(directory: int, name: str) -> bool:
