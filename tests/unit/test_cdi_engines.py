@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from devward.cdi import store
+from devward.cdi.judged import Allowance
 from devward.model import (
     DeviceKind,
     Reason,
@@ -160,5 +161,30 @@ class TestEngines:
             monkeypatch.setattr(desk.reconciler._engines, "scan", scan)
             await desk.look(scan=True)
             await desk.until(lambda: desk.state is SpecState.SHADOWED)
+
+        run_at_desk(tmp_path, main)
+
+    def test_what_waits_to_be_examined_makes_ours_uncertain_and_is_examined_soon(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            spent = 0.0
+            allowance = Allowance(0.3, 0.1, monotonic=desk.clock.monotonic, cpu=lambda: spent)
+            desk.reconciler._engines._scanner._long = allowance
+            with allowance.charged():
+                spent = 0.5  # two seconds' worth too much
+            (desk.cdi / "foreign.yaml").write_text("cdiVersion: 0.6.0\nkind: a/b\ndevices: [{name: c, containerEdits: {env: [A=b]}}]\n")
+            await desk.until(lambda: desk.state is SpecState.SHADOWED)
+            assert desk.reconciler.effective(DeviceKind.KVM)[:2] == (False, Reason.CDI_UNCERTAIN)
+            (finding,) = desk.reconciler.findings()
+            assert (finding.code, "waits to be examined" in finding.text) == (Reason.CDI_FILE_UNREADABLE, True)
+            passes = desk.reconciler.passes
+            await desk.advance(1.1)
+            assert desk.state is SpecState.SHADOWED
+            assert desk.reconciler.passes == passes + 1
+            await desk.advance(1.1)
+            assert desk.state is SpecState.TRUE
+            assert desk.reconciler.findings() == ()
+            passes = desk.reconciler.passes
+            await desk.advance(30)
+            assert desk.reconciler.passes == passes
 
         run_at_desk(tmp_path, main)

@@ -41,6 +41,8 @@ _log = logging.getLogger(__name__)
 
 #: Seconds between passes that nothing asked for; they catch what events missed.
 SLOW_PASS = 60.0
+#: Seconds until the next pass after one whose scan left files to a later one.
+SCAN_AGAIN = 1.0
 #: Seconds until the next pass after one that was broken off.
 AFTER_FAILURE = 10.0
 #: The first event of a burst is answered at once, the rest after this quiet, or at this ceiling, in seconds.
@@ -282,7 +284,7 @@ class CdiReconciler:
 
     async def _scan(self) -> None:
         self._scan_wanted = False  # before it begins: what changes from now on may escape it
-        if not await self._engines.scan():
+        if not await self._engines.scan() or self._engines.waiting:
             self._scan_wanted = True
 
     async def _sweep(self) -> None:
@@ -331,6 +333,8 @@ class CdiReconciler:
             moments.append(withdrawal)
         if self._spec.view.state is SpecState.CONTESTED and not contest.may_repair(self._spec.contest, now):
             moments.append(self._spec.contest.not_before)
+        if self._engines.waiting and self.mode is not CdiMode.OFF:
+            moments.append(now + (AFTER_FAILURE if failed else SCAN_AGAIN))
         if self.paused_until_usec:
             moments.append(now + (self.paused_until_usec - self._clock.realtime_usec()) / 1e6)
         if self._timer is not None:
