@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -31,6 +32,11 @@ class Worker:
         #: A call that still runs though nobody waits for its result: it was given up on, or its caller went away.
         self._left: asyncio.Future[Any] | None = None
         self._hung = False
+        #: The call that was given up on had used the processor instead of waiting for a file system.
+        self._busy = False
+        #: The clock of the thread's processor time, and what it showed when the latest call began.
+        self._cpu_clock: int | None = None
+        self._began = 0.0
 
     @property
     def hung(self) -> bool:
@@ -41,14 +47,14 @@ class Worker:
         """Run `call` and return its result, within `deadline` seconds. Raises WorkerHung, or what the call raises."""
         async with self._lock:
             if self._hung:
-                raise WorkerHung(f"the {self._name} thread still waits for the file system")
+                raise self._still()
             loop = asyncio.get_running_loop()
             end = loop.time() + deadline
             if self._left is not None:
                 await asyncio.wait({self._left}, timeout=deadline)
             if self._left is not None:
-                self._hung = True
-                raise WorkerHung(f"the {self._name} thread still waits for the file system")
+                self._hung, self._busy = True, self._used() >= deadline / 2
+                raise self._still()
             answer: asyncio.Future[_T] = loop.create_future()
 
             def done(result: _T | None, error: BaseException | None) -> None:
@@ -82,7 +88,9 @@ class Worker:
                     self._left = answer
             # Not by an exception of a timeout: the call's own error may be a TimeoutError (ETIMEDOUT), and it has ended then.
             if not answer.done():
-                self._hung = True
+                self._hung, self._busy = True, self._used() >= deadline / 2
+                if self._busy:
+                    raise WorkerHung(f"the {self._name} thread has more to do than fits into {deadline:g} s")
                 raise WorkerHung(f"the file system did not answer within {deadline:g} s")
             return answer.result()
 
@@ -91,11 +99,24 @@ class Worker:
         if self._thread is not None:
             self._calls.put(None)
 
+    def _still(self) -> WorkerHung:
+        return WorkerHung(f"the {self._name} thread still {'works' if self._busy else 'waits for the file system'}")
+
+    def _used(self) -> float:
+        """Return the seconds of processor time that the latest call has used: one that waits for a file system uses none."""
+        try:
+            return time.clock_gettime(self._cpu_clock) - self._began if self._cpu_clock is not None else 0.0
+        except OSError:  # the thread has ended
+            return 0.0
+
     def _start(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
             self._thread.start()
 
     def _serve(self) -> None:
+        # Asked for by the thread itself: of one that has ended it must not be asked for.
+        self._cpu_clock = time.pthread_getcpuclockid(threading.get_ident())
         while (work := self._calls.get()) is not None:
+            self._began = time.thread_time()
             work()

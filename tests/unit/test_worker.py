@@ -139,6 +139,30 @@ def test_while_one_hangs_others_are_refused_at_once_and_never_run(worker: Worker
     run_held(main)
 
 
+def test_a_call_that_computes_is_not_taken_for_a_file_system_that_hangs(worker: Worker) -> None:
+    async def main(loop: HeldTimeLoop) -> None:
+        end = threading.Event()
+        used: list[float] = [0.0]
+
+        def compute() -> None:
+            while not end.is_set():
+                used[0] = time.thread_time()
+
+        try:
+            task = asyncio.ensure_future(worker.run(compute, 0.02))
+            await until(lambda: used[0] > 0.05)
+            loop.advance(0.1)
+            with pytest.raises(WorkerHung, match="has more to do than fits"):
+                await task
+            with pytest.raises(WorkerHung, match="the test thread still works"):
+                await worker.run(lambda: None, 5.0)
+        finally:
+            end.set()
+        await until(lambda: not worker.hung)
+
+    run_held(main)
+
+
 def test_when_the_hung_call_ends_the_owner_hears_it_once_and_calls_go_through(worker: Worker, gate: Gate, recoveries: list[int]) -> None:
     async def main(loop: HeldTimeLoop) -> None:
         await give_up_on(worker, loop, gate)
