@@ -24,15 +24,11 @@ from typing import Final, NamedTuple
 
 from devward.cluster.evidence import DeviceNumber, Doubt, Finding
 from devward.cluster.kernel import Kernel
+from devward.cluster.vantage import reads_everybody
 
 #: A process or a thread that is no more: get_proc_task() found nobody.
 _GONE: Final = frozenset({errno.ENOENT, errno.ESRCH})
 _ATTEMPTS: Final = 2
-
-#: Inode numbers of the initial namespaces (PROC_PID_INIT_INO and PROC_USER_INIT_INO of <linux/proc_ns.h>).
-_INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"
-_INITIAL_USER_NAMESPACE: Final = "user:[4026531837]"
-_CAP_SYS_PTRACE: Final = 19
 
 #: Lines of /proc/PID/maps that have a file behind them: the address range, the file system's number, the inode and the path. A path begins
 #: with a slash; what does not is memory, or an object without a path (anon_inode:, socket:), which is no device. Newlines are escaped.
@@ -50,12 +46,8 @@ class Trace(StrEnum):
 
 
 class ScanDoubt(StrEnum):
-    """Why a scan of descriptors does not show everything."""
+    """Why a scan of descriptors does not show everything, besides the reasons of vantage.py."""
 
-    #: Not the host's PID namespace, or not its /proc: other processes are not listed at all.
-    NOT_THE_HOST = "not-the-host"
-    #: Without CAP_SYS_PTRACE of the host /proc may hide processes, and their tables are closed.
-    NOT_PRIVILEGED = "not-privileged"
     PROC_UNREADABLE = "proc-unreadable"
     #: A living process whose descriptors or mappings could not be read.
     PROCESS_UNREADABLE = "process-unreadable"
@@ -127,30 +119,12 @@ class _LimitError(Exception):
         self.doubt = doubt
 
 
-def host_vantage(proc: str) -> Doubt | None:
-    """Return why processes of the host could stay unlisted from here; None if none can."""
-    try:
-        own = os.readlink(f"{proc}/self")
-        spaces = os.readlink(f"{proc}/self/ns/pid"), os.readlink(f"{proc}/self/ns/user")
-        with open(f"{proc}/self/status", "rb") as file:
-            effective = next(int(line[7:], 16) for line in file if line.startswith(b"CapEff:"))
-    except OSError as error:
-        return Doubt(ScanDoubt.PROC_UNREADABLE, proc, error.errno or 0)
-    except (StopIteration, ValueError):
-        return Doubt(ScanDoubt.PROC_UNREADABLE, proc)
-    if own != str(os.getpid()) or spaces[0] != _INITIAL_PID_NAMESPACE:
-        return Doubt(ScanDoubt.NOT_THE_HOST, proc)
-    if spaces[1] != _INITIAL_USER_NAMESPACE or not effective >> _CAP_SYS_PTRACE & 1:
-        return Doubt(ScanDoubt.NOT_PRIVILEGED, proc)
-    return None
-
-
 def scan_descriptors(
     numbers: Collection[DeviceNumber],
     proc: str = "/proc",
     *,
     limits: ScanLimits = ScanLimits(),
-    vantage: Callable[[str], Doubt | None] = host_vantage,
+    vantage: Callable[[str], Doubt | None] = reads_everybody,
     kernel: Kernel | None = None,
 ) -> DescriptorScan:
     """Look for the devices in every process. Raises nothing for what it finds; takes about 5 µs a descriptor."""
