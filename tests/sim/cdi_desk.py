@@ -174,11 +174,18 @@ class Desk:
         return self.sink.records(**({names.FIELD_EVENT: kind} if kind else {}), **fields)
 
     def outcomes(self, kind: str = "spec-repair") -> list[tuple[str, str]]:
-        """Return outcome and cause of each record of an act, and hold them to one intent and one outcome for each request id."""
+        """Return outcome and cause of each record of an act, and hold each request id to one intent and then its outcomes.
+
+        There are several outcomes only where an act failed and was tried again.
+        """
         told: dict[str, list[str]] = {}
         for record in self.records(kind):
             told.setdefault(record[names.FIELD_REQUEST_ID][0], []).append(record[names.FIELD_OUTCOME][0])
-        assert all(len(words) == 2 and words[0] == "intent" != words[1] for words in told.values()), told
+        for words in told.values():
+            assert words[0] == "intent", told
+            assert len(words) > 1, told
+            assert set(words[1:-1]) <= {"failure"}, told
+            assert words[-1] != "intent", told
         return [
             (record[names.FIELD_OUTCOME][0], record[names.FIELD_CAUSE][0])
             for record in self.records(kind)

@@ -319,6 +319,19 @@ def test_there_is_no_second_outcome(desk: Desk) -> None:
     assert desk.outcomes() == [("intent", "id-1"), ("success", "id-1")]
 
 
+def test_an_act_that_is_tried_again_has_no_second_intent(desk: Desk) -> None:
+    with desk.audit.begin("spec-repair", "Trying", cause="missing") as record:
+        record.fail("cdi-no-space", "Full")
+    with desk.audit.begin("spec-repair", "Trying", cause="missing", request_id=record.request_id, resumed=True) as again:
+        again.withhold()
+    with desk.audit.begin("spec-repair", "Trying", cause="missing", request_id=record.request_id, resumed=True) as last:
+        last.succeed("Done")
+    assert [entry[names.FIELD_OUTCOME] for entry in desk.records()] == [["intent"], ["failure"], ["success"]]
+    assert {entry[names.FIELD_REQUEST_ID][0] for entry in desk.records()} == {record.request_id}
+    with pytest.raises(RuntimeError):
+        again.succeed("Done")
+
+
 def test_an_intent_that_only_stderr_has_is_not_taken(desk: Desk) -> None:
     desk.sink.close()
     with desk.audit.begin("spec-repair", "about to write") as record:

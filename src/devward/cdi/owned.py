@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from devward.audit import Audit
-from devward.cdi import contest, decision, spec, store
+from devward.cdi import backoff, contest, decision, spec, store
+from devward.cdi.backoff import Backoff
 from devward.cdi.contest import Contest
 from devward.cdi.decision import Entry, FileFacts, Plan, Step
 from devward.cdi.store import EntryType, Found, NotAsWritten, StoreError
+from devward.cdi.trail import Trail
 from devward.clock import Clock
 from devward.devices.health import sentence
 from devward.errors import DevwardError
@@ -93,7 +95,11 @@ class OwnedSpec:
         self._audit = audit
         self._clock = clock
         self._on_repair = on_repair
+        self._trail = Trail(audit, self.path)
         self._standing = Standing(SpecState.UNKNOWN, Reason.NOT_CHECKED)
+        self._backoff = Backoff()
+        #: Whether the latest pass ended short of what it should have brought about.
+        self._retrying = False
         self._repairs: list[RepairCause] = []
         #: The document that the file was last known to hold.
         self._last_true: bytes | None = None
@@ -105,6 +111,15 @@ class OwnedSpec:
         """Whether devward has written this path before, so that every regular file there is its own."""
         return bool(self._remembered.known_digests(self.path))
 
+    @property
+    def retry_at(self) -> float | None:
+        """When the next attempt is due after one that failed, in monotonic seconds; None if there is nothing to try again."""
+        return self._backoff.due if self._retrying else None
+
+    def hint(self) -> None:
+        """Take note that something has happened: what made an attempt fail may be gone."""
+        self._backoff = backoff.hinted(self._backoff)
+
     async def found_devices(self) -> bytes | None:
         """Return the content at the path if it is a regular file of ours, for the first pass; None otherwise."""
         try:
@@ -115,7 +130,7 @@ class OwnedSpec:
 
     async def reconcile(self, order: Order) -> ActionResult:
         """Make one pass, whose result `publish` tells. A dry run changes nothing, the published state included."""
-        result = ActionResult(self.path, Outcome.FAILURE, Reason.DEADLINE)
+        self._retrying = self._retrying and order.dry_run
         for _ in range(ATTEMPTS):
             try:
                 found = await self._look(order)
@@ -137,7 +152,8 @@ class OwnedSpec:
                 return ActionResult(self.path, Outcome.FAILURE, Reason.CDI_TIMEOUT)
             except _ChangedMeanwhile:
                 continue
-        return result
+        self._back_off(self._standing.reason, self._standing.detail)
+        return ActionResult(self.path, Outcome.FAILURE, Reason.DEADLINE)
 
     def publish(self, engines: Standing | None) -> None:
         """Publish the result of the pass: of a file that is in order by itself, what engines make of it (None: nothing else)."""
@@ -162,6 +178,7 @@ class OwnedSpec:
 
     def switched_off(self) -> None:
         """Publish that the file is not looked at."""
+        self._retrying = False
         self._standing = Standing(SpecState.UNKNOWN, Reason.CDI_PAUSED, "cdi mode is off")
         self.publish(None)
 
@@ -204,7 +221,6 @@ class OwnedSpec:
         now = self._clock.monotonic()
         if plan.step is Step.NONE:
             return await self._nothing_to_do(plan, found, order, now)
-        cause = plan.cause or RepairCause.STALE
         held = self._devices_in(found)
         if not order.may_write:
             self._standing = Standing(SpecState.DRIFTED, plan.reason, plan.detail, held)
@@ -212,12 +228,18 @@ class OwnedSpec:
         if not order.demanded and not contest.may_repair(self.contest, now):
             self._standing = Standing(SpecState.CONTESTED, Reason.CDI_CONTESTED, plan.detail, held)
             return ActionResult(self.path, Outcome.NOOP, Reason.CDI_CONTESTED)
-        return await self._act(plan, cause, found, order)
+        if not order.demanded and order.request is None and not backoff.may_attempt(self._backoff, now):
+            self._retrying = True
+            self._standing = Standing(SpecState.BLOCKED, self._backoff.reason, self._backoff.detail, held)
+            return ActionResult(self.path, Outcome.FAILURE, self._backoff.reason)
+        return await self._act(plan, plan.cause or RepairCause.STALE, found, order)
 
     async def _nothing_to_do(self, plan: Plan, found: Found, order: Order, now: float) -> ActionResult:
         self._standing = Standing(plan.state, plan.reason, plan.detail)
         if plan.state in (SpecState.TRUE, SpecState.EMPTY):
             self._last_true = order.desired
+            self._backoff = Backoff()
+            self._trail.in_order()
         if plan.state is SpecState.TRUE:
             self.contest = contest.calmed(self.contest, now)
             if found.data is not None:
@@ -239,43 +261,28 @@ class OwnedSpec:
         return loaded.devices if loaded.kind == self._kind else ()
 
     async def _act(self, plan: Plan, cause: RepairCause, found: Found, order: Order) -> ActionResult:
-        before = _digest(found.data) if found.data is not None else ""
-        evidence: dict[str, object] = {"differences": list(plan.differences)}
-        if found.entry is EntryType.REGULAR:
-            evidence["found"] = {
-                "mode": f"{found.mode:04o}",
-                "uid": found.uid,
-                "gid": found.gid,
-                "links": found.links,
-                "mtime_usec": found.mtime_usec,
-            }
         removing = plan.step is Step.REMOVE
-        kind, verb = ("spec-withdraw", "remove") if removing else ("spec-repair", "write")
-        with self._audit.begin(
-            kind,
-            f"About to {verb} {self.path}: {cause}",
-            cdi_file=self.path,
-            cause=cause,
-            sha256_before=before,
-            evidence=evidence,
-            trigger=order.trigger,
-            request=order.request,
-        ) as record:
+        failure = f"{self.path} could not be {'removed' if removing else 'written'}"
+        self._backoff = backoff.begun(self._backoff)
+        with self._trail.begin(plan, found, order.trigger, order.request) as record:
             try:
                 await self._change(plan, found, order)
             except StoreError as error:
-                record.fail(error.reason, f"{self.path} could not be {'removed' if removing else 'written'}: {error}")
+                self._trail.failed(record, error.reason, f"{failure}: {error}")
                 self._standing = Standing(SpecState.BLOCKED, error.reason, str(error), self._devices_in(found))
-                if isinstance(error, NotAsWritten):
-                    self._interfered(order)
                 if error.reason is Reason.CDI_MISSING:
                     raise _ChangedMeanwhile from error
+                if isinstance(error, NotAsWritten):
+                    self._interfered(order)
+                else:
+                    self._back_off(error.reason, str(error))
                 return ActionResult(self.path, Outcome.FAILURE, error.reason)
             except WorkerHung as error:
-                record.fail(Reason.CDI_TIMEOUT, f"{self.path} could not be {'removed' if removing else 'written'}: {error}")
+                self._trail.failed(record, Reason.CDI_TIMEOUT, f"{failure}: {error}")
                 raise
             after = _digest(order.desired) if order.desired is not None and not removing else ""
-            record.succeed(f"{'Removed' if removing else 'Wrote'} {self.path}: {cause}", sha256_after=after)
+            self._trail.succeeded(record, f"{'Removed' if removing else 'Wrote'} {self.path}: {cause}", after)
+        self._backoff = Backoff()
         self._count(cause, order)
         return ActionResult(self.path, Outcome.SUCCESS, cause)
 
@@ -332,6 +339,11 @@ class OwnedSpec:
                 reason=Reason.CDI_CONTESTED,
                 evidence={"step": self.contest.step, "wait_seconds": self.contest.wait},
             )
+
+    def _back_off(self, reason: Reason, detail: str) -> None:
+        """Let the next attempt wait, for what kept this one from it will keep the next one, too."""
+        self._backoff = backoff.failed(self._backoff, self._clock.monotonic(), reason, detail)
+        self._retrying = True
 
     def _tell(self, before: SpecState) -> None:
         """Record that the published state changed, where that is of interest by itself."""

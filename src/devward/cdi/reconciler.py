@@ -199,6 +199,8 @@ class CdiReconciler:
 
     def _join(self, request: PassRequest) -> asyncio.Task[ActionResult]:
         """Share the pass that has not begun yet if it can do this too, else ask for one more."""
+        if request.trigger is not Trigger.TIMER and not request.dry_run:
+            self._spec.hint()
         waiting = self._waiting
         if waiting is not None and _can_share(waiting.request, request):
             waiting.request = replace(
@@ -325,12 +327,14 @@ class CdiReconciler:
         self.nudge(Trigger.INOTIFY)
 
     def _schedule(self, *, failed: bool) -> None:
-        """Set the one timer: a withdrawal that settles, a contest's wait, the end of a pause, or the slow pass."""
+        """Set the one timer: a withdrawal that settles, a wait after a failure or in a contest, the end of a pause, or the slow pass."""
         now = self._clock.monotonic()
         moments = [now + (AFTER_FAILURE if failed else SLOW_PASS)]
         withdrawal = decision.next_withdrawal(self._membership, self._config.settle_time)
         if withdrawal is not None and not failed:  # the moment may have come, and nothing was made of it
             moments.append(withdrawal)
+        if self._spec.retry_at is not None and not failed:
+            moments.append(self._spec.retry_at)
         if self._spec.view.state is SpecState.CONTESTED and not contest.may_repair(self._spec.contest, now):
             moments.append(self._spec.contest.not_before)
         if self._engines.waiting and self.mode is not CdiMode.OFF:
