@@ -1,0 +1,242 @@
+"""What the daemon and the broker of the vendor's library say to each other: one JSON object a line, each way. Pure.
+
+A request is one of
+
+    {"version": 1, "id": 7, "verb": "list"}
+    {"version": 1, "id": 7, "verb": "inspect", "card": 0, "device": 0}
+    {"version": 1, "id": 7, "verb": "destroy", "request": "...", "expires_ns": N,
+     "runtime": "containerd://1.7.2", "expected": {...}}
+
+and its answer repeats version and id:
+
+    {"version": 1, "id": 7, "status": "refused", "reason": "busy", "text": "...", "code": null}
+    {"version": 1, "id": 7, "status": "listed", "inventory": {...}}
+    {"version": 1, "id": 7, "status": "inspected", "inspection": {...}}
+    {"version": 1, "id": 7, "status": "called", "outcome": "destroyed", "code": 0, "text": "..."}
+
+`refused` to a destroy means that the library was not called to destroy anything; `called` that it was, once. The id of an answer is null
+where the request had none that could be read. Objects are those of devward.npu.facts; every field is there, null for what is not known.
+Both sides check every field, whoever is at the other end.
+"""
+
+import dataclasses
+import json
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from devward.npu.facts import Expected, Inspection, Inventory, Outcome, Refusal
+from devward.npu.fields import U32, Fields, Malformed, integer, member, optional, pattern, read_line, text
+from devward.npu.objects import CARD, CODE, DEVICE, expected, inspection, inventory
+from devward.text import printable
+
+VERSION: Final = 1
+#: Bytes of a request, its newline included.
+REQUEST_LIMIT: Final = 4096
+#: Bytes of an answer: 256 chips with 32 vNPUs each, and a problem with everything, stay below it.
+ANSWER_LIMIT: Final = 8 << 20
+
+TEXT_LIMIT: Final = 400
+_RUNTIME: Final = re.compile(r"[a-z0-9-]{1,32}://[!-~]{1,96}")
+_REQUEST_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class Verb(StrEnum):
+    """What the broker can be asked."""
+
+    LIST = "list"
+    INSPECT = "inspect"
+    DESTROY = "destroy"
+
+
+class Status(StrEnum):
+    """What an answer is."""
+
+    REFUSED = "refused"
+    LISTED = "listed"
+    INSPECTED = "inspected"
+    CALLED = "called"
+
+
+@dataclass(frozen=True, slots=True)
+class ListRequest:
+    """List every NPU with its vNPUs."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class InspectRequest:
+    """Look at one chip more closely."""
+
+    id: int
+    card: int
+    device: int
+
+
+@dataclass(frozen=True, slots=True)
+class DestroyRequest:
+    """Destroy one vNPU, if it is exactly the expected one and nobody uses it."""
+
+    id: int
+    #: The caller's name of the request, in both journals.
+    request: str
+    #: CLOCK_BOOTTIME at which the caller gives up: the library is not called later.
+    expires_ns: int
+    #: The Node's containerRuntimeVersion: its bundles must be there to be read.
+    runtime: str
+    expected: Expected
+
+
+Request = ListRequest | InspectRequest | DestroyRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAnswer:
+    """It was not done. `code` is the library's, where one is behind it."""
+
+    id: int | None
+    reason: Refusal
+    text: str
+    code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListAnswer:
+    """What a list found."""
+
+    id: int
+    inventory: Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class InspectAnswer:
+    """What a closer look found."""
+
+    id: int
+    inspection: Inspection
+
+
+@dataclass(frozen=True, slots=True)
+class DestroyAnswer:
+    """The library was called. `code` is what it returned; None: it did not return."""
+
+    id: int
+    outcome: Outcome
+    code: int | None
+    text: str
+
+
+Answer = RefusedAnswer | ListAnswer | InspectAnswer | DestroyAnswer
+
+_STATUS: Final[dict[type[Answer], Status]] = {
+    RefusedAnswer: Status.REFUSED,
+    ListAnswer: Status.LISTED,
+    InspectAnswer: Status.INSPECTED,
+    DestroyAnswer: Status.CALLED,
+}
+_VERB: Final[dict[type[Request], Verb]] = {
+    ListRequest: Verb.LIST,
+    InspectRequest: Verb.INSPECT,
+    DestroyRequest: Verb.DESTROY,
+}
+
+
+class OtherVersion(Malformed):
+    """The other side speaks another version of the protocol."""
+
+
+def encode_request(request: Request) -> bytes:
+    """Return the line of a request."""
+    return _line({"version": VERSION, "verb": _VERB[type(request)], **_plain(request)})
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """Return the line of an answer."""
+    return _line({"version": VERSION, "status": _STATUS[type(answer)], **_plain(answer)})
+
+
+def answer_text(sentence: str) -> str:
+    """Return a sentence as an answer may carry it."""
+    return printable(sentence, TEXT_LIMIT)
+
+
+def parse_request(line: bytes) -> Request:
+    """Return the request of a line, with or without its newline. Malformed."""
+    fields = _versioned(read_line(line, REQUEST_LIMIT))
+    verb, identifier = fields.take("verb", member(Verb)), fields.take("id", _ID)
+    request: Request
+    if verb is Verb.LIST:
+        request = ListRequest(identifier)
+    elif verb is Verb.INSPECT:
+        request = InspectRequest(identifier, fields.take("card", CARD), fields.take("device", DEVICE))
+    else:
+        request = DestroyRequest(
+            identifier,
+            fields.take("request", pattern(_REQUEST_NAME)),
+            fields.take("expires_ns", _TIME),
+            fields.take("runtime", pattern(_RUNTIME)),
+            fields.take("expected", expected),
+        )
+    fields.end()
+    return request
+
+
+def request_id(line: bytes) -> int | None:
+    """Return the id of a line that is no request, for its answer; None where it has none."""
+    try:
+        return Fields(read_line(line, REQUEST_LIMIT)).take("id", _ID)
+    except Malformed:
+        return None
+
+
+def parse_answer(line: bytes) -> Answer:
+    """Return the answer of a line, with or without its newline. Malformed."""
+    fields = _versioned(read_line(line, ANSWER_LIMIT))
+    status = fields.take("status", member(Status))
+    answer: Answer
+    if status is Status.REFUSED:
+        answer = RefusedAnswer(
+            fields.take("id", optional(_ID)),
+            fields.take("reason", member(Refusal)),
+            fields.take("text", text(TEXT_LIMIT)),
+            fields.take("code", optional(CODE)),
+        )
+    elif status is Status.LISTED:
+        answer = ListAnswer(fields.take("id", _ID), fields.take("inventory", inventory))
+    elif status is Status.INSPECTED:
+        answer = InspectAnswer(fields.take("id", _ID), fields.take("inspection", inspection))
+    else:
+        answer = DestroyAnswer(
+            fields.take("id", _ID),
+            fields.take("outcome", member(Outcome)),
+            fields.take("code", optional(CODE)),
+            fields.take("text", text(TEXT_LIMIT)),
+        )
+    fields.end()
+    return answer
+
+
+def _versioned(value: Any) -> Fields:
+    fields = Fields(value)
+    version = fields.take("version", integer(0, U32))
+    if version != VERSION:
+        raise OtherVersion(f"version: must be {VERSION}, and is {version}")
+    return fields
+
+
+_ID: Final = integer(0, (1 << 53) - 1)
+_TIME: Final = integer(0, (1 << 63) - 1)
+
+
+def _plain(value: Any) -> Any:
+    """Return a dataclass as JSON has it; everything in it is one, a tuple, or plain already."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    # Strict: what the checks of the other side refuse must not leave this one.
+    return json.dumps(message, allow_nan=False, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
