@@ -336,3 +336,15 @@ def test_whoever_makes_many_broken_files_does_not_fill_the_journal(daemon: Daemo
     assert records
     assert len(records) < 40, "300 files, counted and not written one by one"
     assert daemon.get("", "Manager", "AuditDropped") == 0
+
+
+def test_a_link_to_a_file_of_roots_tells_nobody_what_is_in_it(daemon: DaemonProcess) -> None:
+    secret = daemon.directory / "secret"
+    secret.write_text("root:$s3cr3t:19000:0:99999:7:::\n")
+    secret.chmod(0o600)
+    for name in ("x.json", "x.yaml"):
+        (daemon.cdi / name).symlink_to(secret)
+        daemon.wait_event("finding", DEVWARD_SUBJECT=str(daemon.cdi / name))
+    told = repr((daemon.call("ListFindings"), daemon.describe(), daemon.journal.records()))
+    assert "it is a symbolic link" in told
+    assert "s3cr3t" not in told

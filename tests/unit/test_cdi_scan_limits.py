@@ -312,10 +312,10 @@ def test_who_rewrites_a_file_in_every_scan_takes_a_share_and_starves_nobody(etc:
     parsed.cost = 0.2
     scanner = parsed.scanner(f"{etc}/{OWN}")
     turns = 0
-    while turns < 200:
+    while turns < 500:
         turns += 1
         for number in range(10):
-            put(etc / f"{number}.yaml", yaml_of(f"d{turns}"))
+            put(etc / f"{number}.yaml", yaml_of(f"d{turns}-{number}"))
         put(etc / OWN, GOOD + b" " * turns)
         put(etc / "plain.json", json.dumps(document(f"c{turns}")).encode())
         parsed.now += 0.1
