@@ -33,20 +33,20 @@ def second_symbols() -> frozenset[str]:
     return all_symbols() - first_symbols()
 
 
-def _build(cache: Path, name: str, sources: list[Path], flags: list[str], extra: str = "") -> Path:
-    digest = hashlib.sha256(repr((flags, extra)).encode())
-    for file in [*sources, *sorted((_SIM / "dcmi").glob("*.h"))]:
+def _build(cache: Path, name: str, inputs: list[Path], flags: list[str], script: str = "") -> Path:
+    """Compile or link into a place of the cache that is named by all that goes in."""
+    digest = hashlib.sha256(repr((flags, script)).encode())
+    for file in [*inputs, *sorted((_SIM / "dcmi").glob("*.h"))]:
         digest.update(file.read_bytes())
     place = cache / digest.hexdigest()[:16]
     if (place / name).exists():
         return place / name
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
-        script = Path(scratch, "symbols.map")
-        if extra:
-            script.write_text(extra)
-            flags = [*flags, f"-Wl,--version-script={script}"]
-        command = ["gcc", *_FLAGS, *flags, "-o", f"{scratch}/{name}", *map(str, sources), "-ldl"]
+        if script:
+            Path(scratch, "symbols.map").write_text(script)
+            flags = [*flags, f"-Wl,--version-script={scratch}/symbols.map"]
+        command = ["gcc", *_FLAGS, *flags, "-o", f"{scratch}/{name}", *map(str, inputs), "-ldl"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}\n{done.stderr}")
@@ -57,12 +57,15 @@ def _build(cache: Path, name: str, sources: list[Path], flags: list[str], extra:
 
 def build_library(cache: Path, *, symbols: Iterable[str] | None = None, absent: Iterable[str] = (), sanitize: bool = False) -> Path:
     """Return the path of a libdcmi.so with these symbols, those of the first generation by default, less the absent ones."""
-    chosen = (first_symbols() if symbols is None else frozenset(symbols)) - frozenset(absent)
-    if unknown := (chosen | frozenset(absent)) - all_symbols():
+    absent = frozenset(absent)
+    chosen = (first_symbols() if symbols is None else frozenset(symbols)) - absent
+    if unknown := (chosen | absent) - all_symbols():
         raise ValueError(f"the library has no {', '.join(sorted(unknown))}")
+    sanitizers = list(_SANITIZE if sanitize else ())
+    # Compiled once; what the variants differ in is the linking.
+    whole = _build(cache, "dcmi.o", _sources(), ["-fPIC", "-r", "-nostdlib", "-fvisibility=hidden", *sanitizers])
     script = f"{{ global: {' '.join(f'{name};' for name in sorted(chosen))} local: *; }};\n"
-    flags = ["-fPIC", "-shared", "-fvisibility=hidden", "-Wl,-soname,libdcmi.so", *(_SANITIZE if sanitize else ())]
-    return _build(cache, "libdcmi.so", _sources(), flags, script)
+    return _build(cache, "libdcmi.so", [whole], ["-shared", "-Wl,-soname,libdcmi.so", *sanitizers], script)
 
 
 def build_client(cache: Path, *, sanitize: bool = False) -> Path:

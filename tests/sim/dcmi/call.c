@@ -175,6 +175,13 @@ static bool crashes(const struct call *call)
     return call_has(call, "abort") || call_has(call, "segv") || call_has(call, "exit");
 }
 
+static bool does_work(const struct call *call)
+{
+    if (call_has(call, "hang"))
+        return true;
+    return call->fault.effect < 0 ? !call_has(call, "code") && !crashes(call) : call->fault.effect;
+}
+
 /* Wait with the state unlocked until the fault is taken away; then the call goes on as if nothing had been. */
 static void hang(struct call *call)
 {
@@ -205,7 +212,7 @@ int call_begin(struct call *call)
         if (!call->state)
             return INNER_ERROR;
     }
-    call->works = call->fault.effect == 1 || (call->fault.effect < 0 && !call_has(call, "code") && !crashes(call)) || call_has(call, "hang");
+    call->works = does_work(call);
     if (!call->works)
         return call_has(call, "code") ? (int)call->fault.value : INNER_ERROR;
     return OK;

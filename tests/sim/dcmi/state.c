@@ -275,8 +275,9 @@ struct state *state_load(void)
         fprintf(stderr, "libdcmi simulator: %s: %s\n", state_path(), strerror(errno));
         return NULL;
     }
-    if (fstat(fileno(file), &now) == 0 && now.st_ino == read_from.st_ino && now.st_dev == read_from.st_dev && now.st_size == read_from.st_size &&
-        now.st_ctim.tv_sec == read_from.st_ctim.tv_sec && now.st_ctim.tv_nsec == read_from.st_ctim.tv_nsec) {
+    if (fstat(fileno(file), &now) == 0 && now.st_ino == read_from.st_ino && now.st_dev == read_from.st_dev &&
+        now.st_size == read_from.st_size && now.st_ctim.tv_sec == read_from.st_ctim.tv_sec &&
+        now.st_ctim.tv_nsec == read_from.st_ctim.tv_nsec) {
         unsigned long long generation;
         int found = fscanf(file, "devward-dcmi-state 1 %llu", &generation);
 

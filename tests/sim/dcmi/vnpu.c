@@ -19,7 +19,8 @@ static bool is_on_host(void)
 {
     struct stat own, first;
 
-    return stat("/proc/self/ns/mnt", &own) == 0 && stat("/proc/1/ns/mnt", &first) == 0 && own.st_ino == first.st_ino && own.st_dev == first.st_dev;
+    return stat("/proc/self/ns/mnt", &own) == 0 && stat("/proc/1/ns/mnt", &first) == 0 && own.st_ino == first.st_ino &&
+           own.st_dev == first.st_dev;
 }
 
 static bool has_all_capabilities(void)
@@ -69,8 +70,10 @@ static int choose_id(struct state *state, const struct chip *chip, uint32_t want
     uint32_t first = FIRST_VDEV + WINDOW * (uint32_t)chip->phy;
 
     if (wanted != AUTOMATIC) {
+        bool fits = is_in_window(chip, wanted) && wanted - first < (uint32_t)chip->slots;
+
         *id = wanted;
-        return is_in_window(chip, wanted) && wanted - first < (uint32_t)chip->slots && !state_vnpu(state, chip, wanted) ? OK : INVALID_PARAMETER;
+        return fits && !state_vnpu(state, chip, wanted) ? OK : INVALID_PARAMETER;
     }
     for (uint32_t slot = 0; slot < (uint32_t)chip->slots; slot++) {
         *id = first + slot;
