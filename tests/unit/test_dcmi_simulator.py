@@ -97,17 +97,17 @@ def test_every_field_is_where_clients_look_for_it(client: DcmiClient, simulator:
         state.processes.append(Process(3, 0, 4321, 5 << 30))
     product, media = chip.product.encode().hex(), "jpegd=16 jpege=8 vpc=12 vdec=12 pngd=-1 venc=3"
     names = f"type={b'Ascend'.hex()} name={b'310P3'.hex()} version={b'V1'.hex()}"
+    numbers, dies = "unit=0 logic=2 phy=5 health=7", f"die0={chip.ndie} die1={chip.vdie}"
+    uses = "status=9 used=1 vfid=1 vfg=2 container=abcdef012345 base_vfg=2"
     unfilled = "aiv=-nan unfilled=ffff,ffffffff"
     assert client.run("list").stdout.splitlines() == [
         "cards code=0 count=1",
         "card id=3 code=0 npus=1 mcu=1 cpu=-1",
-        f"chip card=3 dev=0 code=0 {names} cores=8 npu={b'310P3'.hex()} unit=0 logic=2 phy=5 health=7"
-        f" die0={chip.ndie} die1={chip.vdie} board=11,12,13,14 product={product}",
+        f"chip card=3 dev=0 code=0 {names} cores=8 npu={b'310P3'.hex()} {numbers} {dies} board=11,12,13,14 product={product}",
         f"process card=3 dev=0 pid=4321 memory={5 << 30}",
         f"total card=3 dev=0 code=0 count=1 vfgs=4 bitmap=f aic=8 memory=24576 aicpu=7 {unfilled} {media}",
         f"free card=3 dev=0 vfgs=3 bitmap=b aic=6 memory=18432 aicpu=7 {unfilled} {media}",
-        f"vdev card=3 dev=0 id=180 code=0 name={b'vir02_1c'.hex()} status=9 used=1 vfid=1 vfg=2 container=abcdef012345 base_vfg=2"
-        f" aic=2 memory=6144 aicpu=1 {unfilled}",
+        f"vdev card=3 dev=0 id=180 code=0 name={b'vir02_1c'.hex()} {uses} aic=2 memory=6144 aicpu=1 {unfilled}",
         f"activity id=180 code=0 total={6144 << 20}",
     ]
     assert (vnpu.id, mcu.dev) == (100 + 16 * 5, 1)
