@@ -176,6 +176,7 @@ class TestEngines:
             assert desk.reconciler.effective(DeviceKind.KVM)[:2] == (False, Reason.CDI_UNCERTAIN)
             (finding,) = desk.reconciler.findings()
             assert (finding.code, "waits to be examined" in finding.text) == (Reason.CDI_FILE_UNREADABLE, True)
+            await desk.quiet()
             passes = desk.reconciler.passes
             await desk.advance(1.1)
             assert desk.state is SpecState.SHADOWED
