@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from nspawn_machine import DROP_IN, NEXT, SITE, SPEC, Machine
-from package_root import SYSTEM
+from package_root import SYSTEM, host_environment
 
 from devward import __version__
 
@@ -21,7 +21,7 @@ from devward import __version__
 def _debs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the package of this tree, and the same with a higher version."""
     place = tmp_path_factory.mktemp("debs")
-    environment = {**os.environ, "DEB_BUILD_OPTIONS": "nocheck"}
+    environment = {**host_environment(), "DEB_BUILD_OPTIONS": "nocheck"}
     for version in (__version__, NEXT):
         subprocess.run([str(SYSTEM / "build_packages"), "--only", "deb", "--version", version, str(place)], check=True, env=environment)
     return place

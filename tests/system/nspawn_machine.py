@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from package_root import SYSTEM
+from package_root import SYSTEM, host_environment
 
 from devward import __version__, names
 from sim.notify_sink import NotifySink
@@ -134,7 +134,7 @@ class Machine:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, "NOTIFY_SOCKET": str(scratch / "notify")},
+                env={**host_environment(), "NOTIFY_SOCKET": str(scratch / "notify")},
             )
         try:
             # sd_notify of systemd-nspawn: the pid of the container's first process, as the host sees it; READY=1 comes from in there.

@@ -100,7 +100,7 @@ class PackageRoot:
 
     def _run(self, command: Sequence[str], *, check: bool = True) -> str:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=_environment()
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=host_environment()
         )
         if check and done.returncode != 0:
             print(done.stdout)
@@ -108,5 +108,7 @@ class PackageRoot:
         return done.stdout
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+def host_environment() -> dict[str, str]:
+    """Return what a program of the host that works on a root may know of its caller: nothing that concerns the caller's Python."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**kept, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
