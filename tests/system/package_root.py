@@ -100,7 +100,13 @@ class PackageRoot:
 
     def _run(self, command: Sequence[str], *, check: bool = True) -> str:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=host_environment()
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            env=host_environment(),
         )
         if check and done.returncode != 0:
             print(done.stdout)
