@@ -33,6 +33,7 @@ ACTION_RELEASE: Final = POLKIT_PREFIX + "release"
 
 # --- the journal ---------------------------------------------------------------------------------------------------
 SYSLOG_IDENTIFIER: Final = "devwardd"
+BROKER_SYSLOG_IDENTIFIER: Final = "devward-dcmi"
 DOCUMENTATION: Final = "man:devwardd(8)"
 
 FIELD_EVENT: Final = "DEVWARD_EVENT"
@@ -56,7 +57,7 @@ FIELD_VERSION: Final = "DEVWARD_VERSION"
 FIELD_SUBJECT: Final = "DEVWARD_SUBJECT"
 #: The method of the bus that was called.
 FIELD_MEMBER: Final = "DEVWARD_MEMBER"
-#: How many events a summary stands for.
+#: How many events a summary stands for, or how many attempts failed before the one that succeeded.
 FIELD_COUNT: Final = "DEVWARD_COUNT"
 #: How long ago a record's event was when the record was written, where damping held it back.
 FIELD_DELAY_USEC: Final = "DEVWARD_DELAY_USEC"
@@ -103,6 +104,9 @@ RUNTIME_DIRECTORY: Final = "/run/devward"
 LOCK_FILE: Final = "devwardd.lock"
 STATE_FILE: Final = "state.json"
 BACKUP_DIRECTORY: Final = "backup"
+#: Of the broker of the vendor's library: its socket, made by devward-dcmi.socket, and what it holds while it destroys.
+BROKER_SOCKET: Final = "/run/devward-dcmi/socket"
+BROKER_LOCK_FILE: Final = "/run/devward-dcmi/destroy.lock"
 JOURNAL_SOCKET: Final = "/run/systemd/journal/socket"
 UDEV_CONTROL_SOCKET: Final = "/run/udev/control"
 CDI_DIRECTORY: Final = "/etc/cdi"

@@ -72,6 +72,16 @@ class Notifier:
         """The daemon is alive."""
         self._send("WATCHDOG=1")
 
+    def hold_watchdog(self) -> None:
+        """Until `resume_watchdog` the manager must not end this process for want of pulses; nothing where it wants none."""
+        if self._interval is not None:
+            self._send("WATCHDOG_USEC=0")
+
+    def resume_watchdog(self) -> None:
+        """Pulses count again, with the period of the start."""
+        if self._interval is not None:
+            self._send(f"WATCHDOG_USEC={round(self._interval * 2_000_000)}", "WATCHDOG=1")
+
     def close(self) -> None:
         """Close the socket."""
         if self._client is not None and self._client.socket is not None:

@@ -1,0 +1,181 @@
+"""devward's broker as a process of its own, with a socket passed on as the service manager does, before a simulated library.
+
+Run as a program it is the broker, with an environment that is good, or as a file says, and a scan of the host whose result is read from a
+file; all else is the broker's own.
+"""
+
+import argparse
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from devward.cluster.evidence import DeviceNumber, Finding
+from devward.npu import broker
+from devward.npu.destruction import ScanResult
+from devward.npu.environment import INIT_PID_NAMESPACE, INIT_USER_NAMESPACE, Environment
+from devward.npu.protocol import ANSWER_LIMIT, Answer, Request, encode_request, parse_answer
+
+DEADLINE: Final = 60.0
+GOOD: Final = Environment(0, (1, 1), (1, 1), INIT_PID_NAMESPACE, INIT_USER_NAMESPACE, (1 << 41) - 1)
+_TESTS: Final = Path(__file__).resolve().parents[1]
+#: What the scan answers while it is told to wait.
+WAIT: Final = "wait"
+
+
+class Connection:
+    """A caller of the broker."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(DEADLINE)
+        self.socket.connect(str(path))
+        self._lines = self.socket.makefile("rb")
+
+    def send(self, data: bytes) -> None:
+        """Send bytes, whatever they are."""
+        self.socket.sendall(data)
+
+    def receive(self) -> Answer:
+        """Return the next answer. EOFError: the broker closed the connection."""
+        try:
+            line = self._lines.readline(ANSWER_LIMIT)
+        except ConnectionResetError:
+            line = b""
+        if not line:
+            raise EOFError("the broker closed the connection")
+        return parse_answer(line)
+
+    def ask(self, request: Request) -> Answer:
+        """Send a request and return its answer."""
+        self.send(encode_request(request))
+        return self.receive()
+
+    def close(self) -> None:
+        self._lines.close()
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class BrokerHost:
+    """A directory that only root can write, with a listening socket, device nodes and the files that steer the broker."""
+
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="devward-test-", dir="/run"))
+        self.library = self.directory / "libdcmi.so"
+        self.devices = self.directory / "dev"
+        self.devices.mkdir()
+        self.socket_path = self.directory / "socket"
+        self.lock = self.directory / "destroy.lock"
+        self._scan = self.directory / "scan"
+        self.set_scan(Finding.CLEAN)
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(str(self.socket_path))
+        self.listener.listen(16)
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def set_scan(self, result: str) -> None:
+        """Let scans answer this from now on."""
+        new = self._scan.with_suffix(".new")
+        new.write_text(result)
+        new.rename(self._scan)
+
+    def start(self, variables: Mapping[str, str], **options: object) -> "subprocess.Popen[bytes]":
+        """Start a broker; options are those of the program below."""
+        words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        program = [sys.executable, str(Path(__file__)), "--root", str(self.directory), *words]
+        # The socket is the third descriptor, and LISTEN_PID the process itself: exec keeps both.
+        command = ["bash", "-c", f'exec 3<&{self.listener.fileno()}; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@"', "bash", *program]
+        process = subprocess.Popen(
+            command,
+            pass_fds=(self.listener.fileno(),),
+            env={**os.environ, "PYTHONPATH": f"{_TESTS.parent / 'src'}:{_TESTS}", **variables},
+            stderr=subprocess.PIPE,
+        )
+        self.processes.append(process)
+        return process
+
+    def connect(self) -> Connection:
+        """Connect; whether a broker runs or not, the socket takes it."""
+        return Connection(self.socket_path)
+
+    def add_node(self, vdev: int) -> Path:
+        """Make the device node of a vNPU, of a number that no driver has."""
+        path = self.devices / f"vdavinci{vdev}"
+        os.mknod(path, 0o20600, os.makedev(4000, vdev))
+        return path
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.communicate(timeout=DEADLINE)
+        self.listener.close()
+        shutil.rmtree(self.directory)
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for a condition; AssertionError if it does not come true in a time that no machine needs."""
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {DEADLINE:g} s: {what}")
+        time.sleep(0.005)
+
+
+def _scan_by(file: Path) -> Callable[[int, DeviceNumber, str], ScanResult]:
+    def scan(_vdev: int, _number: DeviceNumber, _runtime: str) -> ScanResult:
+        file.with_suffix(".begun").touch()
+        until(lambda: file.read_text() != WAIT, "a scan goes on")
+        return ScanResult(Finding(file.read_text()), "by the test")
+
+    return scan
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--hang-limit", type=float, default=DEADLINE)
+    parser.add_argument("--idle-limit", type=float, default=DEADLINE)
+    parser.add_argument("--journal", default="/nonexistent")
+    parser.add_argument("--environment", choices=["good", "sandbox", "real"], default="good")
+    given = parser.parse_args()
+    environments: dict[str, Callable[[], Environment]] = {
+        "good": lambda: GOOD,
+        "sandbox": lambda: replace(GOOD, mount_namespace=(1, 2)),
+        "real": broker.environment.read,
+    }
+    options = broker.Options(
+        library=str(given.root / "libdcmi.so"),
+        hang_limit=given.hang_limit,
+        idle_limit=given.idle_limit,
+        lock_file=str(given.root / "destroy.lock"),
+        device_directory=str(given.root / "dev"),
+        journal_socket=given.journal,
+        read_environment=environments[given.environment],
+        scan=_scan_by(given.root / "scan"),
+    )
+    return broker.serve(options, os.environ)
+
+
+if __name__ == "__main__":
+    status = _main()
+    sys.stderr.flush()
+    os._exit(status)
