@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from sim.dcmi_families import Template
@@ -11,6 +11,7 @@ from sim.dcmi_families import Template
 NOT_FILLED: Final = None
 FIRST_VDEV: Final = 100
 WINDOW: Final = 16
+_PLAIN: Final = re.compile("[!-$&-~]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +164,18 @@ _KINDS: Final[dict[str, tuple[str, Callable[..., Any]]]] = {
 }
 
 
-def _encode(value: object) -> str:
+def _encode(value: int | float | str | None) -> str:
     if value is None:
         return "-"
+    if isinstance(value, int):
+        return str(value)
     if isinstance(value, str):
-        return re.sub(r"[^!-$&-~]", lambda found: f"%{ord(found[0]):02X}", value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        return value if _PLAIN.fullmatch(value) else re.sub(r"[^!-$&-~]", lambda found: f"%{ord(found[0]):02X}", value)
+    return f"{value:g}"
 
 
 def _line(kind: str, item: Any) -> str:
-    return " ".join([kind, *(f"{key}={_encode(value)}" for key, value in asdict(item).items())]) + "\n"
+    return " ".join([kind, *(f"{each.name}={_encode(getattr(item, each.name))}" for each in fields(item))]) + "\n"
 
 
 def dump(state: State) -> str:
@@ -196,10 +199,13 @@ def _decode(text: str, annotation: str) -> object:
     return float(text) if "float" in annotation else int(text)
 
 
-def _item(make: Callable[..., Any], words: list[str]) -> Any:
-    types = {each.name: str(each.type) for each in fields(make)}  # type: ignore[arg-type]
-    given = dict(word.split("=", 1) for word in words)
-    return make(**{key: _decode(value, types[key]) for key, value in given.items()})
+def _types(make: Callable[..., Any]) -> dict[str, str]:
+    return {each.name: str(each.type) for each in fields(make)}  # type: ignore[arg-type]
+
+
+def _item(make: Callable[..., Any], types: dict[str, str], words: list[str]) -> Any:
+    given = (word.split("=", 1) for word in words)
+    return make(**{key: _decode(value, types[key]) for key, value in given})
 
 
 def load(text: str) -> State:
@@ -208,11 +214,12 @@ def load(text: str) -> State:
     if not (found := re.fullmatch(r"devward-dcmi-state 1 (\d+)", first)):
         raise ValueError(f"not a state file: {first!r}")
     state = State(int(found[1]))
+    types = {kind: _types(make) for kind, (_, make) in _KINDS.items()}
     for line in lines:
         kind, *words = line.split()
         if kind == "node":
-            state.node = _item(Node, words)
+            state.node = _item(Node, _types(Node), words)
         else:
             members, make = _KINDS[kind]
-            getattr(state, members).append(_item(make, words))
+            getattr(state, members).append(_item(make, types[kind], words))
     return state

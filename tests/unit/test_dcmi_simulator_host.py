@@ -36,6 +36,13 @@ def _client(simulator: DcmiSimulator, cache: Path) -> DcmiClient:
     return DcmiClient(simulator, build_client(cache))
 
 
+@pytest.fixture(name="in_process")
+def _in_process(simulator: DcmiSimulator, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
+    for name, value in simulator.environment.items():
+        monkeypatch.setenv(name, value)
+    return ctypes.CDLL(str(simulator.library))
+
+
 # --- vnpu.cfg ---
 
 
@@ -87,6 +94,19 @@ def test_a_line_that_cannot_be_removed_brings_the_vnpu_back(client: DcmiClient, 
     assert len(simulator.cfg_lines()) == 1
     assert client.create(chip, "vir05_1c_16g")[0] == -8014
     assert len(simulator.vnpus(chip)) == 1
+
+
+def test_a_vnpu_that_cannot_be_recorded_is_taken_back(in_process: ctypes.CDLL, simulator: DcmiSimulator) -> None:
+    """Also for the process that tried to make it."""
+    simulator.add_chip("910B3")
+    Path(f"{simulator.cfg}.new").mkdir()
+    request, reply = ctypes.create_string_buffer(b"\xff" * 8 + b"vir05_1c_16g", 104), (ctypes.c_uint * 13)()
+    assert in_process.dcmi_init() == 0
+    assert in_process.dcmi_create_vdevice(0, 0, request, reply) == -8014
+    total = (ctypes.c_uint * 90)()
+    assert in_process.dcmi_get_device_info(0, 0, 52, 1, total, ctypes.byref(ctypes.c_uint(360))) == 0
+    assert total[0] == 0
+    assert simulator.vnpus() == []
 
 
 def test_an_unreadable_vnpu_cfg_refuses_both(client: DcmiClient, simulator: DcmiSimulator) -> None:
@@ -224,18 +244,15 @@ def test_processes_share_the_state(client: DcmiClient, simulator: DcmiSimulator)
     assert WILDCARD not in {call.arguments["id"] for call in destroyed}
 
 
-def test_threads_of_one_process_share_the_state(simulator: DcmiSimulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_of_one_process_share_the_state(in_process: ctypes.CDLL, simulator: DcmiSimulator) -> None:
     chip = simulator.add_chip("910A")
-    for name, value in simulator.environment.items():
-        monkeypatch.setenv(name, value)
-    library = ctypes.CDLL(str(simulator.library))
-    assert library.dcmi_init() == 0
+    assert in_process.dcmi_init() == 0
     ids: list[int] = []
 
     def make() -> None:
         for _ in range(3):
             request, reply = ctypes.create_string_buffer(b"\xff" * 8 + b"vir02", 104), (ctypes.c_uint * 13)()
-            assert library.dcmi_create_vdevice(0, 0, request, reply) == 0
+            assert in_process.dcmi_create_vdevice(0, 0, request, reply) == 0
             ids.append(reply[0])
 
     threads = [threading.Thread(target=make) for _ in range(5)]
