@@ -278,7 +278,8 @@ class Daemon:
         self._reconciler.nudge(Trigger.TIMER, scan=True)
 
     def _candidates(self) -> list[Candidate]:
-        return [Candidate(tracker.state.kind, tracker.state.identity, tracker.state.health) for tracker in self._registry.trackers]
+        states = [tracker.state for tracker in self._registry.trackers]
+        return [Candidate(state.kind, state.identity, state.health, state.reason) for state in states]
 
     def _make_prober(self, kind: DeviceKind) -> HypervisorProber:
         prober = HypervisorProber(kind, instance=self._options.runtime_directory, python=sys.executable, monotonic=self._clock.monotonic)

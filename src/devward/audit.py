@@ -84,7 +84,7 @@ CATALOG_FIELDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "check-inconclusive": _DEVICE,
         "helper-stuck": (names.FIELD_DEVICE,),
         "spec-repair": (names.FIELD_CDI_FILE, names.FIELD_CAUSE, *_ACT),
-        "spec-withdraw": (names.FIELD_CDI_FILE, *_ACT),
+        "spec-withdraw": (names.FIELD_CDI_FILE, names.FIELD_DEVICE, *_ACT),
         "spec-blocked": _SPEC,
         "spec-restored": (names.FIELD_CDI_FILE,),
         "spec-contested": (names.FIELD_CDI_FILE,),
@@ -110,7 +110,8 @@ class Details(TypedDict, total=False):
     caller: Caller | None
     #: The bus name of a caller of whom nothing else may be known.
     sender: str | None
-    device: str | None
+    #: One node, or several.
+    device: str | Sequence[str] | None
     cdi_file: str | None
     subject: str | None
     cause: str | None

@@ -65,6 +65,11 @@ class RepairCause(StrEnum):
     TAKE_OVER = "take-over"
     ADOPTED = "adopted"
     WITHDRAWN = "withdrawn"
+    PUBLISHED = "published"
+
+
+#: Causes that are devward's own wish and no sign that anything was wrong: such a write or removal is no repair.
+OWN_WISHES = frozenset({RepairCause.WITHDRAWN, RepairCause.PUBLISHED})
 
 
 class CdiMode(StrEnum):

@@ -268,6 +268,9 @@ def result(outcome: Outcome, reason: str = "") -> ActionResult:
     ("results", "status", "said"),
     [
         ([result(Outcome.SUCCESS, "stale")], 0, "a.json: repaired, as its content was not what the devices justify"),
+        ([result(Outcome.SUCCESS, "published")], 0, "a.json: written, as the devices or the configuration have changed"),
+        ([result(Outcome.SUCCESS, "withdrawn")], 0, "a.json: removed, as no device justifies it any more"),
+        ([result(Outcome.DRY_RUN, "withdrawn")], 0, "a.json: would be removed, as no device justifies it any more"),
         ([result(Outcome.NOOP)], 0, "a.json: nothing to do"),
         ([result(Outcome.NOOP, "cdi-paused")], 0, "a.json: nothing done; Repairs are paused or switched off. (cdi-paused)"),
         ([result(Outcome.DRY_RUN, "missing")], 0, "a.json: would be repaired, as it was missing"),
@@ -549,6 +552,10 @@ def test_monitor_follows_in_plain_sentences_and_outlives_the_daemon(bus: Bus) ->
 
             made.service.spec_repaired(SPEC.file, RepairCause.STALE)
             await read_until(process, f"{SPEC.file} was repaired, as its content was not what the devices justify")
+            made.service.spec_repaired(SPEC.file, RepairCause.PUBLISHED)
+            await read_until(process, f"{SPEC.file} was written, as the devices or the configuration have changed")
+            made.service.spec_repaired(SPEC.file, RepairCause.WITHDRAWN)
+            await read_until(process, f"{SPEC.file} was removed, as no device justifies it any more")
             await ctl(bus.address, "rescan")
             await read_until(process, "request id-1 is finished, success: /dev/kvm: done")
             await forge(bus.address)

@@ -44,7 +44,8 @@ def test_r17_r18_r19_device_gone_is_published_refused_withdrawn_and_recovers(dae
     assert daemon.get("", "Manager", "NotReadyReasons") == ["/dev/kvm: device-missing"]
     for kind in ("device-gone", "degraded", "allocation-refused"):
         daemon.wait_event(kind)
-    daemon.wait_event("spec-withdraw", DEVWARD_OUTCOME="success")
+    record = daemon.wait_event("spec-withdraw", DEVWARD_OUTCOME="success")
+    assert (record["DEVWARD_DEVICE"], record["DEVWARD_REASON"]) == (["/dev/kvm"], ["device-missing"])
     # R19: it is back, and so is everything else, without a restart.
     daemon.inside("mknod -m 660 /dev/kvm c 10 232")
     daemon.wait_property("/device/kvm", "Device", "Health", "healthy")

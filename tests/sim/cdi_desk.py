@@ -31,6 +31,7 @@ from devward.model import (
     DeviceKind,
     Health,
     Identity,
+    Reason,
     RepairCause,
     SpecState,
     Trigger,
@@ -66,9 +67,11 @@ def rival(device: str = KVM) -> bytes:
     return json.dumps({"cdiVersion": "0.3.0", "kind": kind, "devices": [{"name": name, "containerEdits": {"env": ["A=b"]}}]}).encode()
 
 
-def candidate(identity: Identity = Identity.VALID, health: Health = Health.HEALTHY, kind: DeviceKind = DeviceKind.KVM) -> Candidate:
+def candidate(
+    identity: Identity = Identity.VALID, health: Health = Health.HEALTHY, kind: DeviceKind = DeviceKind.KVM, reason: Reason = Reason.OK
+) -> Candidate:
     """Return a device as the reconciler is told of it."""
-    return Candidate(kind, identity, health)
+    return Candidate(kind, identity, health, reason)
 
 
 class HeldClock(Clock):

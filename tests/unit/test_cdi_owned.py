@@ -226,7 +226,7 @@ def test_intent_and_digest_are_on_record_before_the_act(tmp_path: Path, monkeypa
         monkeypatch.setattr(store, "write", spy)
         await one_pass(spec, desk.order())
         assert seen == [(["intent"], True, False)]
-        assert desk.outcomes() == [("success", "missing")]
+        assert desk.outcomes() == [("success", "published")]
 
     on_a_desk(tmp_path, main, known=False)
 

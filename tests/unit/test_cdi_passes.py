@@ -148,7 +148,7 @@ class TestPasses:
             desk.devices = [candidate()]
             before = desk.reconciler.view, desk.remembered.state, fingerprint(desk.cdi), sorted(os.listdir(desk.state_directory))
             result = await desk.look(dry_run=True, demanded=True, scan=True)
-            assert (result.outcome, result.reason) == (Outcome.DRY_RUN, RepairCause.MISSING)
+            assert (result.outcome, result.reason) == (Outcome.DRY_RUN, RepairCause.PUBLISHED)
             assert (desk.reconciler.view, desk.remembered.state, fingerprint(desk.cdi), sorted(os.listdir(desk.state_directory))) == before
             assert desk.records() == []
             assert desk.repairs == []

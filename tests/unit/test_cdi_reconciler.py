@@ -26,7 +26,7 @@ from devward.model import (
     Trigger,
     WithdrawPolicy,
 )
-from sim.cdi_desk import FILE, FOREIGN, GOOD, KVM, MSHV, STALE, Desk, candidate, document, leave_file, pause, run_at_desk
+from sim.cdi_desk import FILE, FOREIGN, GOOD, KVM, MSHV, STALE, Desk, candidate, document, leave_file, pause, rival, run_at_desk
 from sim.entries import DEVICE, OBSTRUCTIONS, OpenWatch, fingerprint
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: owners and device nodes")
@@ -43,7 +43,7 @@ class TestStart:
             assert not desk.reconciler.published(DeviceKind.MSHV)
             assert desk.changes == desk.reconciler.passes > 0
             assert not desk.reconciler.busy
-            assert desk.outcomes() == [("success", "missing")]
+            assert desk.outcomes() == [("success", "published")]
 
         run_at_desk(tmp_path, main)
 
@@ -200,7 +200,7 @@ class TestRepair:
             for _ in range(100):
                 await desk.look(scan=True, demanded=True)
             assert fingerprint(desk.path) == before
-            assert desk.reconciler.view.repair_count == 1
+            assert desk.reconciler.view.repair_count == 0
 
         run_at_desk(tmp_path, main)
 
@@ -379,7 +379,7 @@ class TestWithdrawal:
         self, tmp_path: Path, policy: WithdrawPolicy, device: Any, leaves: bool
     ) -> None:
         async def main(desk: Desk) -> None:
-            desk.devices = [device]
+            desk.devices = [dataclasses.replace(device, reason=Reason.DEVICE_COVERED)]
             desk.reconciler.nudge(Trigger.UDEV)
             await desk.quiet()
             assert desk.path.read_bytes() == GOOD
@@ -391,7 +391,11 @@ class TestWithdrawal:
             if leaves:
                 assert (desk.state, desk.reconciler.view.devices) == (SpecState.EMPTY, ())
                 assert desk.outcomes("spec-withdraw") == [("success", "withdrawn")]
-                assert desk.records("spec-withdraw")[0]["DEVWARD_TRIGGER"] == ["timer"]
+                for record in desk.records("spec-withdraw"):
+                    assert record[names.FIELD_TRIGGER] == ["timer"]
+                    assert record[names.FIELD_DEVICE] == ["/dev/kvm"]
+                    assert record[names.FIELD_REASON] == [Reason.DEVICE_COVERED]
+                    assert "/dev/kvm (device-covered)" in record["MESSAGE"][0]
             assert not desk.reconciler.busy
             desk.devices = [candidate()]
             desk.reconciler.nudge(Trigger.UDEV)
@@ -406,12 +410,65 @@ class TestWithdrawal:
             desk.devices = [candidate(), candidate(kind=DeviceKind.MSHV)]
             desk.reconciler.nudge(Trigger.UDEV)
             await desk.quiet()
-            desk.devices = [candidate(Identity.MISSING), candidate(kind=DeviceKind.MSHV)]
+            desk.devices = [candidate(Identity.MISSING, reason=Reason.DEVICE_MISSING), candidate(kind=DeviceKind.MSHV)]
             desk.reconciler.nudge(Trigger.UDEV)
             await desk.quiet()
             await desk.advance(10.1)
             assert desk.path.read_bytes() == document(DeviceKind.MSHV)
             assert desk.reconciler.view.devices == (MSHV,)
+            assert desk.outcomes("spec-withdraw") == [("success", "published")]
+            for record in desk.records("spec-withdraw"):
+                assert record[names.FIELD_DEVICE] == ["/dev/kvm"]
+                assert record[names.FIELD_REASON] == [Reason.DEVICE_MISSING]
+
+        run_at_desk(tmp_path, main)
+
+    def test_devices_that_leave_together_are_named_one_by_one(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            desk.devices = [
+                candidate(Identity.MISSING, reason=Reason.DEVICE_MISSING),
+                candidate(Identity.INVALID, kind=DeviceKind.MSHV, reason=Reason.DEVICE_SYMLINK),
+            ]
+            await desk.reconciler.start()
+            await desk.advance(10.1)
+            (_, done) = desk.records("spec-withdraw")
+            assert done[names.FIELD_DEVICE] == ["/dev/kvm", "/dev/mshv"]
+            assert done[names.FIELD_REASON] == [Reason.DEVICE_MISSING, Reason.DEVICE_SYMLINK]
+
+        run_at_desk(tmp_path, main, start=False, kept=leave_file(tmp_path, document(DeviceKind.KVM, DeviceKind.MSHV)))
+
+    def test_a_device_that_a_rival_defines_is_withdrawn_for_that_reason(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            (desk.cdi / "rival.json").write_bytes(rival())
+            await desk.until(lambda: not desk.path.exists())
+            await desk.quiet()
+            (_, done) = desk.records("spec-withdraw")
+            assert done[names.FIELD_DEVICE] == ["/dev/kvm"]
+            assert done[names.FIELD_REASON] == [Reason.CDI_CONFLICT]
+
+        run_at_desk(tmp_path, main)
+
+    def test_a_device_that_is_not_watched_any_more_is_named_too(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            desk.devices = []
+            await desk.look()
+            await desk.advance(10.1)
+            (_, done) = desk.records("spec-withdraw")
+            assert done[names.FIELD_DEVICE] == ["/dev/kvm"]
+
+        run_at_desk(tmp_path, main)
+
+    def test_a_device_that_somebody_wrote_into_the_file_is_no_withdrawal(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            desk.devices.append(candidate(Identity.INVALID, kind=DeviceKind.MSHV, reason=Reason.DEVICE_NOT_CHAR))
+            await desk.look()
+            desk.sink.clear()
+            desk.path.write_bytes(document(DeviceKind.KVM, DeviceKind.MSHV))
+            await desk.until(lambda: desk.path.read_bytes() == GOOD)
+            await desk.quiet()
+            assert desk.records("spec-withdraw") == []
+            assert desk.outcomes() == [("success", "stale")]
+            assert all(names.FIELD_DEVICE not in record for record in desk.records("spec-repair"))
 
         run_at_desk(tmp_path, main)
 
@@ -440,6 +497,106 @@ class TestWithdrawal:
             assert desk.state is SpecState.EMPTY
 
         run_at_desk(tmp_path, main, start=False)
+
+
+# --- what devward itself wants otherwise ------------------------------------------------------------------------------
+class TestOwnWish:
+    """A write because devices or configuration changed is no repair: nobody did anything to the file."""
+
+    @staticmethod
+    def _held(desk: Desk, *causes: RepairCause, repairs: int = 0) -> None:
+        assert desk.repairs == list(causes), "each write is told"
+        view = desk.reconciler.view
+        assert view.repair_count == repairs
+        assert (view.last_repair_usec > 0, view.last_repair_cause) == (repairs > 0, causes[-1] if repairs else "")
+
+    def test_the_first_file_is_published(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            self._held(desk, RepairCause.PUBLISHED)
+
+        run_at_desk(tmp_path, main)
+
+    def test_a_device_that_comes_and_goes_is_published_and_withdrawn(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            desk.devices.append(candidate(kind=DeviceKind.MSHV))
+            await desk.look()
+            assert desk.path.read_bytes() == document(DeviceKind.KVM, DeviceKind.MSHV)
+            desk.devices = []
+            await desk.look()
+            await desk.advance(10.1)
+            assert not desk.path.exists()
+            desk.devices = [candidate()]
+            await desk.look()
+            assert desk.path.read_bytes() == GOOD
+            self._held(desk, RepairCause.PUBLISHED, RepairCause.PUBLISHED, RepairCause.WITHDRAWN, RepairCause.PUBLISHED)
+            assert {cause for _, cause in desk.outcomes()} == {"published"}
+
+        run_at_desk(tmp_path, main)
+
+    def test_another_configuration_is_published(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            await desk.reconciler.configure(dataclasses.replace(desk.config, device_uid=7))
+            await desk.quiet()
+            assert desk.path.read_bytes() == document(uid=7)
+            self._held(desk, RepairCause.PUBLISHED, RepairCause.PUBLISHED)
+
+        run_at_desk(tmp_path, main)
+
+    def test_a_configuration_that_changed_while_devward_was_down_is_published(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            assert desk.path.read_bytes() == GOOD
+            self._held(desk, RepairCause.PUBLISHED)
+
+        run_at_desk(tmp_path, main, kept=leave_file(tmp_path, STALE))
+
+    @pytest.mark.parametrize("tampered", [STALE, None, b"{"], ids=["stale", "missing", "malformed"])
+    def test_what_was_done_to_the_file_while_devward_was_down_is_repaired(self, tmp_path: Path, tampered: bytes | None) -> None:
+        kept = leave_file(tmp_path, document(uid=3))
+        path = tmp_path / "etc" / "cdi" / FILE
+        path.unlink() if tampered is None else path.write_bytes(tampered)
+
+        async def main(desk: Desk) -> None:
+            assert desk.path.read_bytes() == GOOD
+            assert desk.reconciler.view.repair_count == 1
+
+        run_at_desk(tmp_path, main, kept=kept)
+
+    @pytest.mark.parametrize("how", ["content", "an older document", "mode", "gone", "broken"])
+    def test_tampering_together_with_another_configuration_is_a_repair(self, tmp_path: Path, how: str) -> None:
+        async def main(desk: Desk) -> None:
+            await desk.reconciler.configure(dataclasses.replace(desk.config, device_uid=6))
+            await desk.quiet()
+            await desk.remembered.update(pause(desk, 100))
+            if how == "mode":
+                desk.path.chmod(0o666)
+            elif how == "gone":
+                desk.path.unlink()
+            else:
+                desk.path.write_bytes({"content": STALE, "an older document": GOOD, "broken": b"{"}[how])
+            await desk.reconciler.configure(dataclasses.replace(desk.config, device_uid=7))
+            await desk.quiet()
+            await desk.remembered.update(lambda state: dataclasses.replace(state, cdi_pause=None))
+            await desk.look()
+            assert desk.path.read_bytes() == document(uid=7)
+            assert desk.reconciler.view.repair_count == 1
+            assert desk.repairs[-1] is not RepairCause.PUBLISHED
+
+        run_at_desk(tmp_path, main)
+
+    def test_a_file_that_somebody_put_where_none_should_be_is_not_devwards_wish(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            desk.devices = []
+            await desk.look()
+            await desk.advance(10.1)
+            await desk.remembered.update(pause(desk, 100))
+            desk.path.write_bytes(STALE)
+            await desk.quiet()
+            desk.devices = [candidate()]
+            await desk.remembered.update(lambda state: dataclasses.replace(state, cdi_pause=None))
+            await desk.look()
+            assert desk.repairs[-1] is RepairCause.STALE
+
+        run_at_desk(tmp_path, main)
 
 
 # --- modes and pauses ------------------------------------------------------------------------------------------------

@@ -111,6 +111,13 @@ def _content(found: FileFacts, desired: bytes) -> Plan:
     return Plan(Step.NONE, SpecState.TRUE)
 
 
+def attributed(plan: Plan, *, as_left: bool) -> Plan:
+    """Name devward's own wish as the cause of a plan for a file that is as devward left it: nobody else has changed it."""
+    if as_left and plan.cause in (RepairCause.MISSING, RepairCause.STALE):
+        return replace(plan, cause=RepairCause.PUBLISHED)
+    return plan
+
+
 # --- which devices belong in the file ------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -119,6 +126,18 @@ class Candidate:
     kind: DeviceKind
     identity: Identity
     health: Health
+    #: Why identity and health are as they are.
+    reason: Reason = Reason.OK
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A device that does not belong in the CDI file now, and why."""
+
+    #: The qualified name.
+    device: str
+    node: str
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)

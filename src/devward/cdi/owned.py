@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -10,13 +10,13 @@ from devward.audit import Audit
 from devward.cdi import backoff, contest, decision, spec, store
 from devward.cdi.backoff import Backoff
 from devward.cdi.contest import Contest
-from devward.cdi.decision import Entry, FileFacts, Plan, Step
+from devward.cdi.decision import Entry, FileFacts, LeftOut, Plan, Step
 from devward.cdi.store import EntryType, Found, NotAsWritten, StoreError
 from devward.cdi.trail import Trail
 from devward.clock import Clock
 from devward.devices.health import sentence
 from devward.errors import DevwardError
-from devward.model import ActionRequest, ActionResult, Outcome, Reason, RepairCause, SpecState, SpecView, Trigger
+from devward.model import OWN_WISHES, ActionRequest, ActionResult, Outcome, Reason, RepairCause, SpecState, SpecView, Trigger
 from devward.remembered import Remembered
 from devward.worker import Worker, WorkerHung
 
@@ -45,6 +45,8 @@ class Order:
     #: The qualified names in it.
     devices: tuple[str, ...]
     trigger: Trigger
+    #: The devices that are not in it and might be.
+    left_out: tuple[LeftOut, ...] = ()
     may_write: bool = True
     #: Somebody waits for the answer: repair even if the file is contested.
     demanded: bool = False
@@ -101,8 +103,9 @@ class OwnedSpec:
         #: Whether the latest pass ended short of what it should have brought about.
         self._retrying = False
         self._repairs: list[RepairCause] = []
-        #: The document that the file was last known to hold.
+        #: The document that the file was last known to hold, None for no file, and whether it was ever known.
         self._last_true: bytes | None = None
+        self._seen_true = False
         self._label: str | None = None
         self._label_known = False
 
@@ -134,8 +137,9 @@ class OwnedSpec:
         for _ in range(ATTEMPTS):
             try:
                 found = await self._look(order)
+                facts = self._facts(found)
                 plan = decision.decide(
-                    self._facts(found),
+                    facts,
                     order.desired,
                     self.file_name,
                     self._kind,
@@ -144,6 +148,7 @@ class OwnedSpec:
                     withdrawing=order.withdrawing,
                     undecided=order.undecided,
                 )
+                plan = decision.attributed(plan, as_left=self._as_left(facts))
                 if order.dry_run:
                     return _foretell(plan, self.path)
                 return await self._follow(plan, found, order)
@@ -217,6 +222,19 @@ class OwnedSpec:
             metadata.append((RepairCause.LABEL, f"label is {found.label}, the directory gives {self._label}"))
         return FileFacts(Entry.REGULAR, found.data, tuple(metadata), found.reason, found.detail)
 
+    def _as_left(self, facts: FileFacts) -> bool:
+        """Tell whether the path is as devward left it."""
+        if facts.entry is Entry.MISSING:
+            return self._last_true is None if self._seen_true else not self.known
+        if facts.data is None or facts.metadata:
+            return False
+        if not self._seen_true:
+            return self._remembered.known_digests(self.path)[-1:] == (_digest(facts.data),)
+        try:
+            return self._last_true is not None and not spec.differences(facts.data, self._last_true)
+        except spec.SpecError:
+            return False
+
     async def _follow(self, plan: Plan, found: Found, order: Order) -> ActionResult:
         now = self._clock.monotonic()
         if plan.step is Step.NONE:
@@ -237,7 +255,7 @@ class OwnedSpec:
     async def _nothing_to_do(self, plan: Plan, found: Found, order: Order, now: float) -> ActionResult:
         self._standing = Standing(plan.state, plan.reason, plan.detail)
         if plan.state in (SpecState.TRUE, SpecState.EMPTY):
-            self._last_true = order.desired
+            self._last_true, self._seen_true = order.desired, True
             self._backoff = Backoff()
             self._trail.in_order()
         if plan.state is SpecState.TRUE:
@@ -264,12 +282,13 @@ class OwnedSpec:
         removing = plan.step is Step.REMOVE
         failure = f"{self.path} could not be {'removed' if removing else 'written'}"
         self._backoff = backoff.begun(self._backoff)
-        with self._trail.begin(plan, found, order.trigger, order.request) as record:
+        held = self._devices_in(found)
+        with self._trail.begin(plan, found, _leaving(plan, held, order), order.trigger, order.request) as record:
             try:
                 await self._change(plan, found, order)
             except StoreError as error:
                 self._trail.failed(record, error.reason, f"{failure}: {error}")
-                self._standing = Standing(SpecState.BLOCKED, error.reason, str(error), self._devices_in(found))
+                self._standing = Standing(SpecState.BLOCKED, error.reason, str(error), held)
                 if error.reason is Reason.CDI_MISSING:
                     raise _ChangedMeanwhile from error
                 if isinstance(error, NotAsWritten):
@@ -281,7 +300,7 @@ class OwnedSpec:
                 self._trail.failed(record, Reason.CDI_TIMEOUT, f"{failure}: {error}")
                 raise
             after = _digest(order.desired) if order.desired is not None and not removing else ""
-            self._trail.succeeded(record, f"{'Removed' if removing else 'Wrote'} {self.path}: {cause}", after)
+            self._trail.succeeded(record, "Removed" if removing else "Wrote", after)
         self._backoff = Backoff()
         self._count(cause, order)
         return ActionResult(self.path, Outcome.SUCCESS, cause)
@@ -312,13 +331,15 @@ class OwnedSpec:
 
     def _count(self, cause: RepairCause, order: Order) -> None:
         """Count a repair; what devward itself wanted otherwise than before is no sign that somebody interferes."""
-        ours = cause in (RepairCause.WITHDRAWN, RepairCause.TAKE_OVER, RepairCause.ADOPTED) or order.desired != self._last_true
-        self._last_true = order.desired
+        wished = cause in OWN_WISHES
+        ours = wished or cause in (RepairCause.TAKE_OVER, RepairCause.ADOPTED) or order.desired != self._last_true
+        self._last_true, self._seen_true = order.desired, True
         if not ours:
             self._interfered(order)
-        self.view = replace(
-            self.view, repair_count=self.view.repair_count + 1, last_repair_usec=self._clock.realtime_usec(), last_repair_cause=cause
-        )
+        if not wished:
+            self.view = replace(
+                self.view, repair_count=self.view.repair_count + 1, last_repair_usec=self._clock.realtime_usec(), last_repair_cause=cause
+            )
         self._repairs.append(cause)
         if order.desired is None:
             self._standing = Standing(SpecState.EMPTY)
@@ -357,6 +378,13 @@ class OwnedSpec:
 
 class _ChangedMeanwhile(Exception):
     """The directory was replaced, or the name came or went, while the file was written: look again."""
+
+
+def _leaving(plan: Plan, held: Sequence[str], order: Order) -> tuple[LeftOut, ...]:
+    """Return the devices that leave the file because devward wants it so; what somebody else put there is no withdrawal."""
+    if plan.step is Step.REMOVE and not held:
+        return order.left_out
+    return tuple(one for one in order.left_out if one.device in held) if plan.cause in OWN_WISHES else ()
 
 
 def _foretell(plan: Plan, path: str) -> ActionResult:

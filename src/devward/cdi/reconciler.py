@@ -6,13 +6,13 @@ one shares the next that begins after it asked.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from devward import names
 from devward.audit import Audit
 from devward.cdi import contest, decision, spec
-from devward.cdi.decision import Candidate, Membership
+from devward.cdi.decision import Candidate, LeftOut, Membership
 from devward.cdi.engines import SCAN_DEADLINE, Engines
 from devward.cdi.owned import Order, OwnedSpec
 from devward.cdi.store import StoreError, sweep
@@ -270,6 +270,7 @@ class CdiReconciler:
             desired=document,
             devices=tuple(qualified(kind) for kind in kinds),
             trigger=request.trigger,
+            left_out=tuple(self._left_out(kinds, candidates)),
             may_write=self.may_write,
             demanded=request.demanded,
             adopt=request.adopt,
@@ -279,6 +280,16 @@ class CdiReconciler:
             contested_after=self._config.contested_after,
             request=request.request,
         )
+
+    def _left_out(self, kinds: Sequence[DeviceKind], candidates: Sequence[Candidate]) -> Iterator[LeftOut]:
+        """Yield the devices that are watched, or that the file held, and that are not in the document."""
+        reasons = {candidate.kind: candidate.reason for candidate in candidates}
+        for kind in DeviceKind:
+            device = qualified(kind)
+            if kind not in kinds and (kind in reasons or device in self._spec.view.devices):
+                rivalled = kind in self._membership.published
+                reason = Reason.CDI_CONFLICT if rivalled else reasons.get(kind, Reason.DEVICE_MISSING)
+                yield LeftOut(device, f"{names.DEVICE_DIRECTORY}/{kind}", reason)
 
     def _document_kinds(self) -> list[DeviceKind]:
         """Return the devices for the document: one that another file of the directory defines would be dead in both."""

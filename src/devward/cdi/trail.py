@@ -5,10 +5,11 @@ under the same request id: a disk that is full for a day must not fill the journ
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from devward.audit import Audit, Record
-from devward.cdi.decision import Plan, Step
+from devward.cdi.decision import LeftOut, Plan, Step
 from devward.cdi.store import EntryType, Found
 from devward.model import ActionRequest, Reason, Trigger
 
@@ -35,11 +36,15 @@ class Trail:
         self._audit = audit
         self._path = path
         self._series: _Series | None = None
+        self._act = ""
         self._likeness: tuple[object, ...] = ()
         self._again = False
 
-    def begin(self, plan: Plan, found: Found, trigger: Trigger, request: ActionRequest | None) -> Record:
-        """Record the intent, unless an attempt like this one has failed and is on record; what somebody asked for is always told."""
+    def begin(self, plan: Plan, found: Found, leaving: Sequence[LeftOut], trigger: Trigger, request: ActionRequest | None) -> Record:
+        """Record the intent, unless an attempt like this one has failed and is on record; what somebody asked for is always told.
+
+        `leaving`: the devices that the file holds and then will not.
+        """
         removing = plan.step is Step.REMOVE
         before = digest_of(found)
         self._likeness = (plan.step, plan.cause, before)
@@ -47,24 +52,27 @@ class Trail:
         self._again = False
         if series is not None and request is None:
             self._again = series.likeness == self._likeness or series.told >= TOLD_FAILURES
+        told = ", ".join(f"{one.node} ({one.reason})" for one in leaving)
+        self._act = f"{self._path}: {plan.cause}" + (f", without {told}" if told else "")
         return self._audit.begin(
-            "spec-withdraw" if removing else "spec-repair",
-            f"About to {'remove' if removing else 'write'} {self._path}: {plan.cause}",
+            "spec-withdraw" if removing or leaving else "spec-repair",
+            f"About to {'remove' if removing else 'write'} {self._act}",
             request_id=series.request_id if series is not None and self._again else None,
             resumed=self._again,
             cdi_file=self._path,
             cause=plan.cause,
+            device=tuple(one.node for one in leaving),
+            reason=tuple(one.reason for one in leaving),
             sha256_before=before,
             evidence=evidence(plan, found),
             trigger=trigger,
             request=request,
         )
 
-    def succeeded(self, record: Record, message: str, sha256_after: str) -> None:
+    def succeeded(self, record: Record, done: str, sha256_after: str) -> None:
         """Record that the act was done, and how many attempts failed before."""
         failures = self._series.attempts if self._series is not None else 0
-        if failures:
-            message = f"{message}, after {failures} attempts that failed"
+        message = f"{done} {self._act}" + (f", after {failures} attempts that failed" if failures else "")
         record.succeed(message, sha256_after=sha256_after, count=failures or None)
         self._series = None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from devward import names
-from devward.ctl.advice import Step, advice, cause
+from devward.ctl.advice import Step, advice, cause, deed
 from devward.ctl.client import Answer, Client, Result
 from devward.ctl.context import Context
 from devward.ctl.facts import sentence
@@ -124,13 +124,13 @@ def line(result: Result) -> str:
     why = cause(result.reason)
     match result.outcome:
         case "success" if why:
-            return f"{target}: repaired, as {why}"
+            return f"{target}: {deed(result.reason)}, as {why}"
         case "success":
             return f"{target}: done" if not result.reason else f"{target}: done; {_reason(result.reason)}"
         case "noop":
             return f"{target}: nothing to do" if not result.reason else f"{target}: nothing done; {_reason(result.reason)}"
         case "dry-run":
-            return f"{target}: would be repaired, as {why or _reason(result.reason)}"
+            return f"{target}: would be {deed(result.reason)}, as {why or _reason(result.reason)}"
         case "failure":
             return f"{target}: failed; {_reason(result.reason)}"
     return f"{target}: {printable(result.outcome)}; {_reason(result.reason)}"

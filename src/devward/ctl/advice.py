@@ -349,6 +349,7 @@ CAUSES: Final[Mapping[RepairCause, str]] = MappingProxyType(
         RepairCause.TAKE_OVER: "it was there before devward, and was taken over",
         RepairCause.ADOPTED: "an administrator had it taken over",
         RepairCause.WITHDRAWN: "no device justifies it any more",
+        RepairCause.PUBLISHED: "the devices or the configuration have changed",
     }
 )
 
@@ -372,6 +373,12 @@ def advice(reason: str, *, device: str = "DEVICE", file: str = "FILE") -> Advice
 def quoted_path(path: str) -> str:
     """Return a path as it can be pasted into a shell, whatever who named it had in mind."""
     return shlex.quote(printable(path, 4096))
+
+
+def deed(code: str) -> str:
+    """Return what is done to a file for a cause."""
+    deeds: dict[str, str] = {RepairCause.WITHDRAWN: "removed", RepairCause.PUBLISHED: "written"}
+    return deeds.get(code, "repaired")
 
 
 def cause(code: str) -> str:

@@ -8,7 +8,7 @@ from typing import Final, cast
 from devward import names
 from devward.bus.messages import SignalMessage
 from devward.ctl.actions import line
-from devward.ctl.advice import cause
+from devward.ctl.advice import cause, deed
 from devward.ctl.client import Client, Result, plain
 from devward.ctl.context import Context
 from devward.ctl.facts import Device, Manager, Spec, raw
@@ -132,8 +132,8 @@ class Monitor:
         self._tell("changed", said, object=path, interface=interface, properties=raw(properties))
 
     def _repaired(self, file: str, why: str) -> None:
-        done = "removed" if why == RepairCause.WITHDRAWN else "repaired"
-        said = Said(f"{printable(file)} was {done}, as {cause(why) or printable(why)}", Tone.WARNING)
+        tone = Tone.PLAIN if why == RepairCause.PUBLISHED else Tone.WARNING
+        said = Said(f"{printable(file)} was {deed(why)}, as {cause(why) or printable(why)}", tone)
         self._tell("spec-repaired", [said], file=file, cause=why)
 
     def _finished(self, request_id: str, outcome: str, rows: list[Sequence[str]]) -> None:
