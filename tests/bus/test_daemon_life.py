@@ -249,3 +249,7 @@ def test_a_setting_that_waits_for_a_restart_is_told_as_long_as_it_waits(daemon: 
     daemon.config_file.write_text(good)
     daemon.call("Reload", "t", "0")
     assert daemon.call("ListFindings") == [[]]
+
+
+def test_the_daemon_does_not_carry_openssl(daemon: DaemonProcess) -> None:
+    assert "libcrypto" not in Path(f"/proc/{daemon.pid}/maps").read_text()
