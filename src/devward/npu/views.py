@@ -1,0 +1,106 @@
+"""What is published of NPUs and vNPUs: the values of the bus interfaces Card and Vnpu. Pure.
+
+A value that is not known is never invented: numbers are then UNKNOWN_NUMBER, texts empty, states `unknown`.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from devward.model import Reason
+
+#: Stands for a number that is not known.
+UNKNOWN_NUMBER: Final = -1
+
+
+class CardHealth(StrEnum):
+    """Whether the vendor's library calls a chip healthy."""
+
+    UNKNOWN = "unknown"
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+
+
+class Management(StrEnum):
+    """Whether somebody known hands this card out. Nobody is asked yet."""
+
+    UNKNOWN = "unknown"
+
+
+class Protection(StrEnum):
+    """What claims on a card protect its vNPUs. None are read yet."""
+
+    NOT_EVALUATED = "not-evaluated"
+
+
+class Use(StrEnum):
+    """What the driver says of a vNPU's use. `idle` is no proof that nobody owns it."""
+
+    UNKNOWN = "unknown"
+    IDLE = "idle"
+    IN_USE = "in-use"
+
+
+class Verdict(StrEnum):
+    """What may become of a vNPU. Nothing is reclaimed yet, so nothing is judged."""
+
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class CardView:
+    """What is published of one chip. On boards with two dies each is a card of its own, as it is to schedulers."""
+
+    #: The last element of its object path, such as `p007`, or `c003d1` where the physical id is not known or not its own.
+    name: str
+    phy_id: int
+    logic_id: int
+    #: The vendor's address: card and device.
+    card: int
+    device: int
+    #: As HAMi prints it, its name of the card; empty if it cannot be read.
+    die_id: str
+    #: Type and name, such as `Ascend 910B3`.
+    chip: str
+    #: The device node, such as /dev/davinci7; empty if there is none.
+    node: str
+    #: MAJOR:MINOR of the node; empty if there is none.
+    number: str
+    health: CardHealth
+    managed: Management
+    protection: Protection
+    #: Pod UIDs.
+    claims: tuple[str, ...]
+    used_cores: float
+    claimed_cores: float
+    total_cores: float
+    #: Why the card is not vouched for; `ok` if it is.
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class VnpuView:
+    """What is published of one vNPU."""
+
+    #: The last element of its object path, such as `v0100`, or `x0100c003d1` where two chips list the id or it is not the chip's own.
+    name: str
+    vdev: int
+    #: What tells it from an earlier or later vNPU of the same id: DIE/VDEV/TEMPLATE and a digest of the rest.
+    identity: str
+    #: `name` of the card.
+    card: str
+    template: str
+    #: Virtual function, 1 to 16, and AI cores.
+    vfid: int
+    cores: float
+    node: str
+    use: Use
+    verdict: Verdict
+    reason: Reason
+    text: str
+    first_seen_usec: int
+    #: 0 while nothing counts.
+    grace_start_usec: int
+    confirmations: int
+    eligible_at_usec: int
