@@ -20,7 +20,7 @@ DEADLINE: Final = 120
 
 def run_in_process_namespace(part: Callable[..., None], *arguments: object) -> None:
     """Run a function of a test module as the first process of its own PID namespace, as root; what it raises fails the test."""
-    command = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc"]
+    command = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
     command += [sys.executable, "-W", "error", "-c", _PROGRAM, part.__module__, part.__qualname__, *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=DEADLINE)

@@ -151,7 +151,7 @@ def a_thread_with_its_own_table_counts() -> None:
         done.wait()
         os.close(device)
 
-    thread = threading.Thread(target=hold)
+    thread = threading.Thread(target=hold, daemon=True)
     thread.start()
     opened.wait()
     found = scan(FULL)
@@ -168,7 +168,7 @@ def test_a_thread_with_its_own_table_counts() -> None:
 
 def threads_that_share_a_table_are_read_once() -> None:
     done = threading.Event()
-    threads = [threading.Thread(target=done.wait) for _ in range(20)]
+    threads = [threading.Thread(target=done.wait, daemon=True) for _ in range(20)]
     for thread in threads:
         thread.start()
 
@@ -468,6 +468,21 @@ def test_a_thread_born_during_the_scan_is_looked_at(host: Host) -> None:
     assert host.scan(FULL, kernel=_Separate(add)).finding(FULL) is Finding.HELD
 
 
+def test_the_memory_of_a_leader_that_is_ending_does_not_stand_for_its_threads(host: Host) -> None:
+    directory = host.process(20, threads=(21,))
+    # It has given up its memory and not yet its descriptors.
+    (directory / "task/20/maps").write_text("")
+    (directory / "task/21/maps").write_text("400000-401000 rw-p 00000000 00:06 4 /dev/zero\n")
+    (host.root / "21/map_files").mkdir(parents=True)
+    (host.root / "21/map_files/400000-401000").symlink_to("/dev/zero")
+
+    class Sharing(Kernel):
+        def share_descriptors(self, one: int, other: int) -> bool | None:
+            return True
+
+    assert host.scan(ZERO, kernel=Sharing()).finding(ZERO) is Finding.HELD
+
+
 @pytest.mark.parametrize("text", ["", "20", "20 (name) S", "20 (name) S " + "x " * 40])
 def test_a_process_that_cannot_be_told_from_others_is_doubt(host: Host, text: str) -> None:
     (host.process(20) / "stat").write_text(text)
@@ -500,11 +515,12 @@ def test_a_mapping_is_asked_for_by_the_name_that_the_kernel_gives_it(host: Host)
 
 def test_lines_of_maps_are_put_together_across_reads(host: Host) -> None:
     directory = host.process(20)
-    filler = "7f0000000000-7f0000001000 rw-p 00000000 00:00 0 \n" * 20_000
-    (directory / "task/20/maps").write_text(filler + "400000-401000 rw-p 00000000 00:06 4 /dev/zero\n")
+    line = "400000-401000 rw-p 00000000 00:06 4                          /dev/zero\n"
+    (directory / "task/20/maps").write_text(line * 20_000)
     (directory / "map_files").mkdir()
     (directory / "map_files/400000-401000").symlink_to("/dev/zero")
-    assert host.scan(ZERO).finding(ZERO) is Finding.HELD
+    found = host.scan(ZERO)
+    assert (found.mappings, found.doubts) == (20_000, ())
 
 
 @pytest.mark.parametrize(
