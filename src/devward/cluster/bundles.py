@@ -73,14 +73,14 @@ class SeenRoot:
 
     root: BundleRoot
     state: SourceState
-    #: containerd's namespaces in it.
-    namespaces: frozenset[str] = frozenset()
+    #: What its bundles lie in: containerd's namespaces, or directories such as `overlay-containers`.
+    groups: frozenset[str] = frozenset()
 
     def serves(self, runtime: Runtime) -> bool:
         """Whether the kubelet's containers of this runtime are here."""
         if self.root.layout is Layout.STORAGE:
-            return runtime is self.root.runtime
-        return {Runtime.CONTAINERD: _KUBERNETES, Runtime.DOCKER: _MOBY}.get(runtime) in self.namespaces
+            return runtime is self.root.runtime and bool(self.groups)
+        return {Runtime.CONTAINERD: _KUBERNETES, Runtime.DOCKER: _MOBY}.get(runtime) in self.groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +204,10 @@ class BundleScanner:
         except OSError as error:
             self._doubt(BundleDoubt.ROOT_UNREADABLE, root.path, error)
             return SeenRoot(root, SourceState.UNREADABLE)
+        if root.layout is Layout.STORAGE:
+            groups = [group for group in groups if group.endswith("-containers")]
         state = SourceState.READ
         for group in groups:
-            if root.layout is Layout.STORAGE and not group.endswith("-containers"):
-                continue
             try:
                 for name in self._directories(f"{root.path}/{group}"):
                     if len(self._bundles) >= self._max_bundles:
@@ -217,7 +217,7 @@ class BundleScanner:
             except OSError as error:
                 self._doubt(BundleDoubt.ROOT_UNREADABLE, f"{root.path}/{group}", error)
                 state = SourceState.UNREADABLE
-        return SeenRoot(root, state, frozenset(groups) if root.layout is Layout.TASKS else frozenset())
+        return SeenRoot(root, state, frozenset(groups))
 
     def _directories(self, path: str) -> list[str]:
         """Return the directories in a directory; anything else there is a doubt. OSError."""
