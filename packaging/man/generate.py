@@ -117,7 +117,8 @@ def bus_page() -> str:
         ".SH SYNOPSIS",
         f"Bus name {names.BUS_NAME}, on the system bus.",
         ".br",
-        f"Objects {names.ROOT_PATH}, {names.DEVICE_PATH_PREFIX}*, {names.SPEC_PATH_PREFIX}*.",
+        f"Objects {names.ROOT_PATH}, {names.DEVICE_PATH_PREFIX}*, {names.SPEC_PATH_PREFIX}*,",
+        f"{names.CARD_PATH_PREFIX}*, {names.VNPU_PATH_PREFIX}*.",
         ".SH DESCRIPTION",
         *paragraph(
             "State is in read-only properties, which are answered from memory; actions are methods of the root object. The root object has"
@@ -169,6 +170,7 @@ def examples() -> list[str]:
         f"busctl tree {names.BUS_NAME}",
         f"busctl introspect {names.BUS_NAME} {names.device_path('kvm')}",
         f"busctl call {manager} ListDevices",
+        f"busctl call {manager} ListCards",
         f"busctl call {manager} CheckAllocation s hyperlight.dev/hypervisor=kvm",
         f"busctl get-property {manager} Ready NotReadyReasons",
         f"busctl monitor {names.BUS_NAME}",
@@ -203,6 +205,8 @@ def values(member: ET.Element) -> list[str]:
             if name == "org.devward.Values":
                 shown = "the reason codes of devwardd(8)" if value.count("|") > 20 else ", ".join(word or '""' for word in value.split("|"))
                 told.append(escape(f"{about}{shown}."))
+            elif name == "org.devward.ValuesOf":
+                told.append(escape(f"{about}the values of {value}."))
             elif name == "org.devward.Columns":
                 told.append(escape(f"{about}each has {', '.join(value.split())}."))
     return told

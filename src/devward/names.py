@@ -10,9 +10,13 @@ BUS_NAME: Final = "org.devward.Devward1"
 ROOT_PATH: Final = "/org/devward/Devward1"
 DEVICE_PATH_PREFIX: Final = ROOT_PATH + "/device/"
 SPEC_PATH_PREFIX: Final = ROOT_PATH + "/spec/"
+CARD_PATH_PREFIX: Final = ROOT_PATH + "/card/"
+VNPU_PATH_PREFIX: Final = ROOT_PATH + "/vnpu/"
 MANAGER_INTERFACE: Final = BUS_NAME + ".Manager"
 DEVICE_INTERFACE: Final = BUS_NAME + ".Device"
 SPEC_INTERFACE: Final = BUS_NAME + ".Spec"
+CARD_INTERFACE: Final = BUS_NAME + ".Card"
+VNPU_INTERFACE: Final = BUS_NAME + ".Vnpu"
 ERROR_PREFIX: Final = BUS_NAME + ".Error."
 
 LOG_CONTROL_PATH: Final = "/org/freedesktop/LogControl1"
@@ -141,3 +145,13 @@ def device_path(kind: str) -> str:
 def spec_path(file_name: str) -> str:
     """Return the object path of the owned spec with this file name (no directory)."""
     return SPEC_PATH_PREFIX + path_element(file_name)
+
+
+def card_path(name: str) -> str:
+    """Return the object path of the NPU with this name, such as `p007`."""
+    return CARD_PATH_PREFIX + path_element(name)
+
+
+def vnpu_path(name: str) -> str:
+    """Return the object path of the vNPU with this name, such as `v0100`."""
+    return VNPU_PATH_PREFIX + path_element(name)

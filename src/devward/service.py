@@ -3,6 +3,7 @@
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 from devward import config as configuration
 from devward import names, remembered
@@ -32,6 +33,9 @@ from devward.model import (
 from devward.readiness import DeviceStanding, Readiness, judge
 from devward.remembered import Remembered
 from devward.state import Pause, State
+
+if TYPE_CHECKING:
+    from devward.npu.views import CardView, VnpuView
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,18 @@ class Service:
     def specs(self) -> Sequence[SpecView]:
         """Return every owned CDI file."""
         return [self._reconciler.view]
+
+    def cards(self) -> "Sequence[CardView]":
+        """Return every NPU."""
+        return ()
+
+    def vnpus(self) -> "Sequence[VnpuView]":
+        """Return every vNPU."""
+        return ()
+
+    def explain_vnpu(self, name: str, *, full: bool) -> str:  # noqa: ARG002  # there is none to explain
+        """Return what is known of a vNPU, as JSON."""
+        return json.dumps({"name": name})
 
     def findings(self) -> Sequence[Finding]:
         """Return what an administrator should know, with the time when each was first seen."""

@@ -6,6 +6,7 @@ Nothing here touches the system bus. Where the tests run as root, calls of anoth
 import asyncio
 import contextlib
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -45,6 +46,7 @@ from devward.model import (
     SpecState,
     SpecView,
 )
+from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView, Management, Protection, Use, Verdict, VnpuView
 from sim.polkit_stub import Mode, PolkitStub
 
 ROOT = Path(__file__).parents[2]
@@ -175,6 +177,44 @@ SPEC = SpecView(
     last_repair_usec=1_700_000_000_000_005,
     last_repair_cause="missing",
 )
+CARD = CardView(
+    name="p007",
+    phy_id=7,
+    logic_id=3,
+    card=3,
+    device=1,
+    die_id="01234567-89ABCDEF-01234567-89ABCDEF-00000007",
+    chip="Ascend 910B3",
+    node="/dev/davinci7",
+    number="236:7",
+    health=CardHealth.HEALTHY,
+    managed=Management.UNKNOWN,
+    protection=Protection.NOT_EVALUATED,
+    claims=(),
+    used_cores=5.0,
+    claimed_cores=float(UNKNOWN_NUMBER),
+    total_cores=20.0,
+    reason=Reason.OK,
+    text="",
+)
+VNPU = VnpuView(
+    name="v0212",
+    vdev=212,
+    identity=f"{CARD.die_id}/212/vir05_1c_16g#0123456789abcdef",
+    card="p007",
+    template="vir05_1c_16g",
+    vfid=1,
+    cores=5.0,
+    node="/dev/vdavinci212",
+    use=Use.IDLE,
+    verdict=Verdict.UNKNOWN,
+    reason=Reason.OK,
+    text="",
+    first_seen_usec=1_700_000_000_000_007,
+    grace_start_usec=0,
+    confirmations=0,
+    eligible_at_usec=0,
+)
 MANAGER = ManagerView(
     version="1.2.3",
     node_name="node-a",
@@ -197,6 +237,9 @@ class FakeBackend:
         self.view = MANAGER
         self.device_views = [KVM]
         self.spec_views = [SPEC]
+        # As on most hosts; tests that are about NPUs bring some.
+        self.card_views: Sequence[CardView] = ()
+        self.vnpu_views: Sequence[VnpuView] = ()
         self.finding_list = [FINDING]
         self.is_ready = True
         self.is_stopping = False
@@ -217,6 +260,17 @@ class FakeBackend:
 
     def specs(self) -> list[SpecView]:
         return self.spec_views
+
+    def cards(self) -> Sequence[CardView]:
+        return self.card_views
+
+    def vnpus(self) -> Sequence[VnpuView]:
+        return self.vnpu_views
+
+    def explain_vnpu(self, name: str, *, full: bool) -> str:
+        if self.error is not None:
+            raise self.error
+        return json.dumps({"name": name, "full": full})
 
     def findings(self) -> list[Finding]:
         return self.finding_list

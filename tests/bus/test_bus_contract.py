@@ -5,17 +5,18 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from bus_harness import KVM, ROOT, SPEC, Bus, run, world
+from bus_harness import CARD, KVM, ROOT, SPEC, VNPU, Bus, run, world
 
 from devward import names
-from devward.bus import auth, contract, device, manager, spec
+from devward.bus import auth, card, contract, device, manager, spec, vnpu
 from devward.bus.auth import RULES, Open
 from devward.bus.contract import ContractError, Emits
 from devward.bus.standard import INTERFACES
 from devward.model import OWN_WISHES, CdiMode, ConfigState, DeviceKind, Health, Identity, Outcome, Reason, RepairCause, SpecState
+from devward.npu.views import CardHealth, Management, Protection, Use, Verdict
 
 DBUS = ROOT / "dbus"
-OURS = (names.MANAGER_INTERFACE, names.DEVICE_INTERFACE, names.SPEC_INTERFACE)
+OURS = (names.MANAGER_INTERFACE, names.DEVICE_INTERFACE, names.SPEC_INTERFACE, names.CARD_INTERFACE, names.VNPU_INTERFACE)
 CONTRACT = contract.load()
 MANAGER = CONTRACT.interfaces[names.MANAGER_INTERFACE]
 POLKIT_ACTIONS = {value for name, value in vars(names).items() if name.startswith("ACTION_")}
@@ -52,7 +53,13 @@ def test_counters_and_check_times_send_no_signal() -> None:
         for prop in interface.properties.values()
         if interface.name in OURS and prop.emits is Emits.FALSE
     }
-    assert quiet == {("Device", "LastCheckUSec"), ("Device", "CheckDurationUSec"), ("Spec", "RepairCount"), ("Manager", "AuditDropped")}
+    assert quiet == {
+        ("Device", "LastCheckUSec"),
+        ("Device", "CheckDurationUSec"),
+        ("Spec", "RepairCount"),
+        ("Vnpu", "Confirmations"),
+        ("Manager", "AuditDropped"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -65,6 +72,13 @@ def test_counters_and_check_times_send_no_signal() -> None:
         (names.SPEC_INTERFACE, "State", SpecState),
         (names.SPEC_INTERFACE, "Reason", Reason),
         (names.SPEC_INTERFACE, "LastRepairCause", [*(set(RepairCause) - OWN_WISHES), ""]),
+        (names.CARD_INTERFACE, "Health", CardHealth),
+        (names.CARD_INTERFACE, "Managed", Management),
+        (names.CARD_INTERFACE, "Protection", Protection),
+        (names.CARD_INTERFACE, "Reason", Reason),
+        (names.VNPU_INTERFACE, "InUse", Use),
+        (names.VNPU_INTERFACE, "Verdict", Verdict),
+        (names.VNPU_INTERFACE, "Reason", Reason),
         (names.MANAGER_INTERFACE, "CdiMode", CdiMode),
         (names.MANAGER_INTERFACE, "ConfigState", ConfigState),
     ],
@@ -84,9 +98,11 @@ def test_value_sets_of_arguments_are_the_enums() -> None:
             assert state.values == {"done", "pending"}
             assert results.columns == ("target", "outcome", "reason")
             assert results.column_values["outcome"] == set(Outcome) - {Outcome.INTENT, Outcome.DENIED}
-    rows = {name: dict(methods[name].outputs[0].column_values) for name in ("ListDevices", "ListSpecs", "ListFindings")}
+    rows = {name: dict(method.outputs[0].column_values) for name, method in methods.items() if name.startswith("List")}
     assert rows["ListDevices"] == {"kind": set(DeviceKind), "identity": set(Identity), "health": set(Health), "reason": set(Reason)}
     assert rows["ListSpecs"] == {"state": set(SpecState), "reason": set(Reason)}
+    assert rows["ListCards"] == {"health": set(CardHealth), "reason": set(Reason)}
+    assert rows["ListVnpus"] == {"in_use": set(Use), "verdict": set(Verdict), "reason": set(Reason)}
     assert rows["ListFindings"] == {"code": set(Reason)}
 
 
@@ -96,6 +112,8 @@ def test_signatures_are_pinned() -> None:
         "Describe": ("", "s"),
         "ListDevices": ("", "a(sssssto)"),
         "ListSpecs": ("", "a(sssstto)"),
+        "ListCards": ("", card.SIGNATURE),
+        "ListVnpus": ("", vnpu.SIGNATURE),
         "ListFindings": ("", "a(ssst)"),
         "CheckAllocation": ("s", "bsss"),
         "Rescan": ("t", "ssa(sss)"),
@@ -107,6 +125,8 @@ def test_signatures_are_pinned() -> None:
         "Reload": ("t", "ssa(sss)"),
     }
     assert {name: signal.signature for name, signal in MANAGER.signals.items()} == {"SpecRepaired": "ss", "RequestFinished": "ssa(sss)"}
+    assert (card.SIGNATURE, vnpu.SIGNATURE) == ("a(issddso)", "a(ussssoo)")
+    assert {name: method.out_signature for name, method in CONTRACT.interfaces[names.VNPU_INTERFACE].methods.items()} == {"Explain": "s"}
     shapes = {interface: {name: prop.signature for name, prop in CONTRACT.interfaces[interface].properties.items()} for interface in OURS}
     assert shapes == {
         names.MANAGER_INTERFACE: {
@@ -145,11 +165,55 @@ def test_signatures_are_pinned() -> None:
             "LastRepairUSec": "t",
             "LastRepairCause": "s",
         },
+        names.CARD_INTERFACE: {
+            "PhyId": "i",
+            "LogicId": "i",
+            "CardId": "i",
+            "DeviceId": "i",
+            "DieId": "s",
+            "Chip": "s",
+            "Node": "s",
+            "Number": "s",
+            "Health": "s",
+            "Managed": "s",
+            "Protection": "s",
+            "Claims": "as",
+            "UsedCores": "d",
+            "ClaimedCores": "d",
+            "TotalCores": "d",
+            "Reason": "s",
+            "Text": "s",
+        },
+        names.VNPU_INTERFACE: {
+            "Id": "u",
+            "Identity": "s",
+            "Card": "o",
+            "Template": "s",
+            "Vfid": "i",
+            "Cores": "d",
+            "Node": "s",
+            "InUse": "s",
+            "Verdict": "s",
+            "Reason": "s",
+            "Text": "s",
+            "FirstSeenUSec": "t",
+            "GraceStartUSec": "t",
+            "Confirmations": "u",
+            "EligibleAtUSec": "t",
+        },
     }
 
 
 def test_lists_print_in_at_most_seven_columns_that_have_names() -> None:
-    for name, row in (("ListDevices", device.row(KVM)), ("ListSpecs", spec.row(SPEC)), ("ListFindings", range(4))):
+    rows: dict[str, tuple[object, ...] | range] = {
+        "ListDevices": device.row(KVM),
+        "ListSpecs": spec.row(SPEC),
+        "ListCards": card.row(CARD),
+        "ListVnpus": vnpu.row(VNPU),
+        "ListFindings": range(4),
+    }
+    assert set(rows) == {name for name in MANAGER.methods if name.startswith("List")}
+    for name, row in rows.items():
         (output,) = MANAGER.methods[name].outputs
         assert len(output.columns) == len(output.signature) - 3 == len(row) <= 7
 
@@ -167,7 +231,7 @@ def test_every_method_has_a_rule_and_code_and_the_reverse(bus: Bus) -> None:
 
 def test_only_reading_is_public() -> None:
     public = {member for (interface, member), rule in RULES.items() if rule is Open.PUBLIC and interface == names.MANAGER_INTERFACE}
-    assert public == {"Describe", "ListDevices", "ListSpecs", "ListFindings"}
+    assert public == {"Describe", "ListDevices", "ListSpecs", "ListCards", "ListVnpus", "ListFindings"}
 
 
 def test_every_action_is_in_the_polkit_file_and_back() -> None:

@@ -402,7 +402,7 @@ def test_invalidated_properties_are_named_without_their_value() -> None:
     assert signal.body == ("a.b", {}, ("Big",))
     (signal,) = changes(small, tree("1", "1"), tree("2", "2"))
     assert signal.body == ("a.b", {"Plain": Variant("s", "2")}, ("Big",))
-    assert changes(small, tree("1", "1"), tree("1", "1")) == []
+    assert list(changes(small, tree("1", "1"), tree("1", "1"))) == []
 
 
 _devices = st.lists(

@@ -65,11 +65,14 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         # Only the log control object has anything to set.
         (names.PROPERTIES_INTERFACE, "Set"): Open.ROOT,
         (names.OBJECT_MANAGER_INTERFACE, "GetManagedObjects"): Open.PUBLIC,
-        # Describe and ListFindings show less to callers without ACTION_INSPECT.
+        # Describe, ListFindings and Explain show less to callers without ACTION_INSPECT.
         (names.MANAGER_INTERFACE, "Describe"): Open.PUBLIC,
         (names.MANAGER_INTERFACE, "ListDevices"): Open.PUBLIC,
         (names.MANAGER_INTERFACE, "ListSpecs"): Open.PUBLIC,
+        (names.MANAGER_INTERFACE, "ListCards"): Open.PUBLIC,
+        (names.MANAGER_INTERFACE, "ListVnpus"): Open.PUBLIC,
         (names.MANAGER_INTERFACE, "ListFindings"): Open.PUBLIC,
+        (names.VNPU_INTERFACE, "Explain"): Open.PUBLIC,
         (names.MANAGER_INTERFACE, "CheckAllocation"): names.ACTION_CHECK,
         (names.MANAGER_INTERFACE, "Rescan"): names.ACTION_RESCAN,
         (names.MANAGER_INTERFACE, "Reload"): names.ACTION_RESCAN,

@@ -1,9 +1,12 @@
 """What the bus needs of the rest of the daemon, as protocols: this room knows nothing of devices, files or the journal."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from devward.model import ActionRequest, ActionResult, Allocation, Caller, CdiMode, DeviceView, Finding, ManagerView, SpecView
+
+if TYPE_CHECKING:  # a host without NPUs loads nothing of them
+    from devward.npu.views import CardView, VnpuView
 
 
 class Backend(Protocol):
@@ -21,6 +24,15 @@ class Backend(Protocol):
 
     def specs(self) -> Sequence[SpecView]:
         """Return the owned CDI files; at most one of a file name."""
+
+    def cards(self) -> "Sequence[CardView]":
+        """Return the NPUs; at most one of a name. A view that is the same object as before is taken for unchanged at no cost."""
+
+    def vnpus(self) -> "Sequence[VnpuView]":
+        """Return the vNPUs; at most one of a name. As cards()."""
+
+    def explain_vnpu(self, name: str, *, full: bool) -> str:
+        """Return what is known of the vNPU with this name, as JSON; without what names other people's workloads unless `full`."""
 
     def findings(self) -> Sequence[Finding]:
         """Return what an administrator should know."""

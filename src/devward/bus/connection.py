@@ -11,6 +11,7 @@ import contextlib
 import io
 import logging
 import os
+import struct
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from devward.bus.messages import CallFailed, MessageTooLong, MethodCall, SignalMessage
 from devward.bus.stream import BusSocket, Frames, open_socket
 from devward.bus.watches import Watches
+from devward.bus.wire import Encoded, fit_text
 from devward.errors import BusError
 
 
@@ -52,10 +54,15 @@ DBUS_PATH = "/org/freedesktop/DBus"
 SETUP_SECONDS = 5.0
 #: Characters of text, of up to four bytes, in one message of ours; the system bus disconnects whoever sends more than 32 MiB.
 MAX_TEXT = 4 * 1024 * 1024
+#: Bytes of a body that is in the wire format already.
+MAX_ENCODED = 4 * MAX_TEXT
+_TOO_LONG = "The answer would be longer than the message bus takes."
 #: Messages handled before the event loop may do something else.
 MESSAGES_PER_TURN = 32
 #: Signatures that dbus-next may remember.
 MAX_SIGNATURES = 1024
+#: The integers of each signature.
+_RANGES = {"i": range(-(2**31), 2**31), "u": range(2**32), "t": range(2**64)}
 #: Messages that may wait for a bus that does not read before the connection counts as lost.
 MAX_UNSENT = 8192
 
@@ -70,12 +77,32 @@ def check_type(signature: str, value: object) -> None:
     """Raise TypeError or ValueError unless the value can travel with this signature (one complete type)."""
     if isinstance(value, bool) and signature != "b":
         raise TypeError(f"a boolean is not of D-Bus type {signature!r}")
+    # The library takes its time, and most values are plain.
+    if signature == "s" and isinstance(value, str):
+        return
+    if signature in _RANGES and isinstance(value, int) and value in _RANGES[signature]:
+        return
     variant(signature, value)
 
 
 def variant(signature: str, value: object) -> Variant:
     """Return the value as a D-Bus variant of this signature (one complete type). TypeError or ValueError where it does not fit."""
     return Variant(signature, _wire(value))
+
+
+class _EncodedMessage(Message):
+    """A message whose body is in the wire format already."""
+
+    def __init__(self, body: Encoded, **fields: Any) -> None:
+        # An empty array in its place lets the library write the header.
+        super().__init__(body=[{} if fields["signature"].startswith("a{") else []], **fields)
+        self._encoded = body.data
+
+    def _marshall(self, negotiate_unix_fd: bool = False) -> bytearray:  # noqa: FBT001, FBT002  # the library's signature
+        frame: bytearray = super()._marshall(negotiate_unix_fd)  # type: ignore[no-untyped-call]  # the library's
+        del frame[-struct.unpack_from("<I", frame, 4)[0] :]
+        struct.pack_into("<I", frame, 4, len(self._encoded))
+        return frame + self._encoded
 
 
 class _Bus(MessageBus):
@@ -329,7 +356,7 @@ class BusConnection:
         """Send a signal to everybody. Does nothing without a connection: there is nobody to hear it."""
         self._send(signature, body, message_type=MessageType.SIGNAL, path=path, interface=interface, member=member)
 
-    def reply(self, call: MethodCall, signature: str, body: Sequence[object]) -> None:
+    def reply(self, call: MethodCall, signature: str, body: Sequence[object] | Encoded) -> None:
         """Answer a call, unless its caller wants no answer or cannot be named.
 
         TypeError or ValueError where the body does not fit the signature, MessageTooLong where it is too long: nothing was sent then.
@@ -387,7 +414,7 @@ class BusConnection:
             raise BusError("There is no connection to the message bus.")
         return self._bus
 
-    def _send(self, signature: str, body: Sequence[object], **fields: Any) -> None:
+    def _send(self, signature: str, body: Sequence[object] | Encoded, **fields: Any) -> None:
         if self._bus is not None and self._bus.connected:
             self._bus.send(_message(signature, body, **fields))
 
@@ -431,23 +458,21 @@ class BusConnection:
         return False
 
 
-def _message(signature: str, body: Sequence[object], **fields: Any) -> Message:
+def _message(signature: str, body: Sequence[object] | Encoded, **fields: Any) -> Message:
+    if isinstance(body, Encoded):
+        if len(body.data) > MAX_ENCODED:
+            raise MessageTooLong(_TOO_LONG)
+        return _EncodedMessage(body, signature=signature, **fields)
     wired = [_wire(item) for item in body]
     if _length(wired) > MAX_TEXT:
-        raise MessageTooLong("The answer would be longer than the message bus takes.")
+        raise MessageTooLong(_TOO_LONG)
     return Message(signature=signature, body=wired, **fields)
 
 
 def _wire(value: object) -> object:
-    """Make a value fit to travel: lists for sequences, plain strings without NUL or lone surrogates.
-
-    A message with either is invalid, and the bus answers it by ending the connection.
-    """
+    """Make a value fit to travel: lists for sequences, and texts as fit_text() makes them."""
     if isinstance(value, str):
-        text = str(value)
-        if "\0" in text:
-            text = text.replace("\0", "\\x00")
-        return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+        return fit_text(value)
     if isinstance(value, Variant):
         return Variant(value.signature, _wire(value.value))
     if isinstance(value, Mapping):

@@ -15,9 +15,12 @@ from devward.bus.auth import RULES, CallerGone, Gate, Open, Rule
 from devward.bus.connection import MessageTooLong, MethodCall, Variant
 from devward.bus.contract import Contract, Method
 from devward.bus.log_control import LogControlInterface
-from devward.bus.manager import Body, ManagerInterface, Prepare, Run
+from devward.bus.manager import ManagerInterface
+from devward.bus.messages import Body, Prepare, Run
 from devward.bus.objects import Objects
 from devward.bus.refusal import INVALID_ARGS, UNKNOWN_METHOD, Refusal
+from devward.bus.vnpu import VnpuInterface
+from devward.bus.wire import Encoded
 from devward.errors import INTERNAL_ERROR_NAME, DevwardError, InvalidArguments, LimitsExceeded, Stopping, dbus_error_name
 from devward.model import Caller
 from devward.text import printable
@@ -37,7 +40,7 @@ Answer = Callable[[MethodCall], Body]
 class Replies(Protocol):
     """What the dispatcher needs of the connection."""
 
-    def reply(self, call: MethodCall, signature: str, body: Sequence[object]) -> None: ...
+    def reply(self, call: MethodCall, signature: str, body: Sequence[object] | Encoded) -> None: ...
 
     def reply_error(self, call: MethodCall, name: str, text: str) -> None: ...
 
@@ -52,6 +55,7 @@ class Dispatcher:
         objects: Objects,
         gate: Gate,
         manager: ManagerInterface,
+        vnpu: VnpuInterface,
         log_control: LogControlInterface,
         *,
         new_id: Callable[[], str],
@@ -74,9 +78,11 @@ class Dispatcher:
             (names.PROPERTIES_INTERFACE, "GetAll"): objects.get_all,
             (names.OBJECT_MANAGER_INTERFACE, "GetManagedObjects"): objects.get_managed_objects,
         } | {(names.MANAGER_INTERFACE, member): _without_arguments(answer) for member, answer in manager.lists().items()}
-        self._preparations: Mapping[tuple[str, str], Prepare] = {
-            (names.PROPERTIES_INTERFACE, "Set"): self._set,
-        } | {(names.MANAGER_INTERFACE, member): prepare for member, prepare in manager.methods().items()}
+        self._preparations: Mapping[tuple[str, str], Prepare] = (
+            {(names.PROPERTIES_INTERFACE, "Set"): self._set}
+            | {(names.MANAGER_INTERFACE, member): prepare for member, prepare in manager.methods().items()}
+            | {(names.VNPU_INTERFACE, member): prepare for member, prepare in vnpu.methods().items()}
+        )
         self._calls: dict[asyncio.Task[None], MethodCall] = {}
         self._by_sender: Counter[str] = Counter()
         self._closing = False

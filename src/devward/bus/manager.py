@@ -7,15 +7,16 @@ may have changed while an administrator was asked.
 import asyncio
 import logging
 import unicodedata
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Final, Protocol, cast
 
 from devward import names
-from devward.bus import device, spec
+from devward.bus import card, device, spec, vnpu
 from devward.bus.auth import Gate
 from devward.bus.backend import Backend
-from devward.bus.connection import MethodCall
+from devward.bus.messages import Body, MethodCall, Prepare, Run
 from devward.bus.publisher import PublishedObject
+from devward.bus.wire import table
 from devward.errors import DevwardError, InvalidArguments, NotReady, Stopping
 from devward.model import (
     MAXIMUM_PAUSE_SECONDS,
@@ -44,9 +45,6 @@ MAX_NAME: Final = 4096
 
 _log = logging.getLogger(__name__)
 
-Body = tuple[object, ...]
-Run = Callable[[Caller | None], Awaitable[Body]]
-Prepare = Callable[[MethodCall], Run]
 Results = tuple[ActionResult, ...]
 
 
@@ -112,6 +110,9 @@ class ManagerInterface:
         return {
             "ListDevices": lambda: ([device.row(view) for view in self._backend.devices()],),
             "ListSpecs": lambda: ([spec.row(view) for view in self._backend.specs()],),
+            # There may be thousands.
+            "ListCards": lambda: table(card.SIGNATURE, map(card.row, self._backend.cards())),
+            "ListVnpus": lambda: table(vnpu.SIGNATURE, map(vnpu.row, self._backend.vnpus())),
         }
 
     def methods(self) -> Mapping[str, Prepare]:

@@ -1,8 +1,11 @@
-"""What others see of messages: calls and signals that arrived, and why a message of ours failed. No library, no I/O."""
+"""What others see of messages: calls and signals that arrived, how calls are answered, and why a message failed. No library, no I/O."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from devward.bus.wire import Encoded
 from devward.errors import BusError
+from devward.model import Caller
 
 
 class CallFailed(BusError):
@@ -44,3 +47,11 @@ class SignalMessage:
     member: str
     signature: str
     body: tuple[object, ...]
+
+
+#: The body of an answer.
+Body = tuple[object, ...] | Encoded
+#: The second half of a method, for a caller that is authorized; None where the method is public.
+Run = Callable[[Caller | None], Awaitable[Body]]
+#: The first half, which judges the arguments alone.
+Prepare = Callable[[MethodCall], Run]

@@ -11,9 +11,10 @@ from devward import names
 from devward.bus.connection import MethodCall, variant
 from devward.bus.contract import Contract, Property
 from devward.bus.log_control import LogControlInterface
-from devward.bus.manager import Body
-from devward.bus.publisher import Publisher, Values, interface_values, property_values
+from devward.bus.messages import Body
+from devward.bus.publisher import PublishedObject, Publisher, Values, property_values
 from devward.bus.refusal import PROPERTY_READ_ONLY, UNKNOWN_INTERFACE, UNKNOWN_OBJECT, UNKNOWN_PROPERTY, Refusal
+from devward.bus.wire import entry, objects
 from devward.text import quoted
 
 _OF_EVERY_NODE = (names.PEER_INTERFACE, names.INTROSPECTABLE_INTERFACE)
@@ -26,6 +27,8 @@ class Objects:
         self._contract = contract
         self._publisher = publisher
         self._log_control = log_control
+        #: What GetManagedObjects said last of each object.
+        self._entries: dict[str, tuple[PublishedObject, bytes]] = {}
 
     def interfaces(self, path: str, interface: str, member: str) -> tuple[str, ...]:
         """Return the interfaces of an object among which a call's member is to be looked for.
@@ -65,11 +68,22 @@ class Objects:
 
     def get_managed_objects(self, _: MethodCall) -> Body:
         """Answer ObjectManager.GetManagedObjects: all objects below the root."""
-        return (
+        below = names.ROOT_PATH + "/"
+        before = self._entries
+        self._entries = {}
+        for path, shown in self._publisher.tree.items():
+            if path.startswith(below):
+                known = before.get(path)
+                self._entries[path] = known if known is not None and known[0] is shown else (shown, self._entry(shown))
+        return objects(encoded for _, encoded in self._entries.values())
+
+    def _entry(self, shown: PublishedObject) -> bytes:
+        properties = {name: self._contract.interfaces[name].properties for name in shown.interfaces}
+        return entry(
+            shown.path,
             {
-                path: interface_values(self._contract, shown)
-                for path, shown in self._publisher.tree.items()
-                if path.startswith(names.ROOT_PATH + "/")
+                name: [(one, properties[name][one].signature, value) for one, value in values.items()]
+                for name, values in shown.interfaces.items()
             },
         )
 

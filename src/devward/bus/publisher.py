@@ -7,9 +7,11 @@ something changes in a turn, each object sends one PropertiesChanged an interfac
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Final, Generic, Protocol, TypeVar
 
 from devward import names
 from devward.bus.connection import Variant, check_type, variant
@@ -47,7 +49,37 @@ class OutgoingSignal:
     body: tuple[object, ...]
 
 
+#: Signals that are sent before the event loop may do something else.
+SIGNALS_PER_TURN: Final = 32
+
 Emit = Callable[[str, str, str, str, Sequence[object]], None]
+
+
+class Named(Protocol):
+    """A view that has a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+View = TypeVar("View", bound=Named)
+
+
+class Rendered(Generic[View]):
+    """The objects of views of which there may be thousands: each is made once, and made anew only when its view differs."""
+
+    def __init__(self, published: Callable[[View], PublishedObject]) -> None:
+        self._published = published
+        self._made: dict[str, tuple[View, PublishedObject]] = {}
+
+    def of(self, views: Sequence[View]) -> Iterator[PublishedObject]:
+        """Return the objects of these views, in their order."""
+        before, self._made = self._made, {}
+        for view in views:
+            known = before.get(view.name)
+            made = known if known is not None and (known[0] is view or known[0] == view) else (view, self._published(view))
+            self._made[view.name] = made
+            yield made[1]
 
 
 class PublishError(Exception):
@@ -62,8 +94,12 @@ class Publisher:
         self._emit = emit
         self._strict = strict
         self._tree: Tree = MappingProxyType({})
+        #: The objects as they were given, by path: the same one again costs nothing.
+        self._given: Mapping[str, PublishedObject] = {}
         self._announced: Tree = self._tree
-        self._flush_due = False
+        self._waiting: deque[Iterator[OutgoingSignal]] = deque()
+        self._announce_due = False
+        self._sending = False
 
     @property
     def tree(self) -> Tree:
@@ -71,22 +107,39 @@ class Publisher:
         return self._tree
 
     def publish(self, objects: Iterable[PublishedObject]) -> None:
-        """Make these the objects on the bus; called in the event loop. Signals follow in its next turn."""
+        """Make these the objects on the bus; called in the event loop. Signals follow in its next turn, in several where they are many."""
         tree: dict[str, PublishedObject] = {}
-        for given in objects:
-            checked = self._checked(given)
-            if checked is not None:
-                tree[checked.path] = checked
-        self._tree = MappingProxyType(tree)
-        if not self._flush_due:
-            self._flush_due = True
-            asyncio.get_running_loop().call_soon(self._flush)
+        given: dict[str, PublishedObject] = {}
+        for one in objects:
+            shown = self._tree.get(one.path) if self._given.get(one.path) is one else self._checked(one)
+            given[one.path] = one
+            if shown is not None:
+                tree[one.path] = shown
+        self._tree, self._given = MappingProxyType(tree), given
+        if not self._announce_due:
+            self._announce_due = True
+            asyncio.get_running_loop().call_soon(self._announce)
 
-    def _flush(self) -> None:
-        self._flush_due = False
+    def _announce(self) -> None:
+        self._announce_due = False
         before, self._announced = self._announced, self._tree
-        for signal in changes(self._contract, before, self._announced):
+        self._waiting.append(changes(self._contract, before, self._announced))
+        if not self._sending:
+            self._send()
+
+    def _send(self) -> None:
+        """Send what waits, and let the event loop do something else in between: a thousand vNPUs may appear at once."""
+        sent = 0
+        while self._waiting and sent < SIGNALS_PER_TURN:
+            signal = next(self._waiting[0], None)
+            if signal is None:
+                self._waiting.popleft()
+                continue
             self._emit(signal.path, signal.interface, signal.member, signal.signature, signal.body)
+            sent += 1
+        self._sending = bool(self._waiting)
+        if self._sending:
+            asyncio.get_running_loop().call_soon(self._send)
 
     def _checked(self, given: PublishedObject) -> PublishedObject | None:
         """Return the object with values that fit the contract; None where a new object has one that does not."""
@@ -134,33 +187,24 @@ def _problem(signature: str, values: frozenset[str], value: object) -> str:
     return ""
 
 
-def changes(contract: Contract, before: Tree, after: Tree) -> list[OutgoingSignal]:
-    """Return the signals that turn a client's picture of one tree into the other: removals, then additions, then changes.
+def changes(contract: Contract, before: Tree, after: Tree) -> Iterator[OutgoingSignal]:
+    """Yield the signals that turn a client's picture of one tree into the other: removals, then additions, then changes.
 
     The root object is there as long as the daemon is; it is never added or removed (ObjectManager is about the objects below it).
     """
-    removed, added, changed = [], [], []
+    root, manager = names.ROOT_PATH, names.OBJECT_MANAGER_INTERFACE
     for path, old in before.items():
         new = after.get(path)
-        if (new is None or new.identity != old.identity) and path != names.ROOT_PATH:
-            removed.append(
-                OutgoingSignal(names.ROOT_PATH, names.OBJECT_MANAGER_INTERFACE, "InterfacesRemoved", "oas", (path, tuple(old.interfaces)))
-            )
+        if new is not old and (new is None or new.identity != old.identity) and path != root:
+            yield OutgoingSignal(root, manager, "InterfacesRemoved", "oas", (path, tuple(old.interfaces)))
     for path, new in after.items():
         known = before.get(path)
-        if known is not None and known.identity == new.identity:
-            changed += _property_changes(contract, known, new)
-        elif path != names.ROOT_PATH:
-            added.append(
-                OutgoingSignal(
-                    names.ROOT_PATH,
-                    names.OBJECT_MANAGER_INTERFACE,
-                    "InterfacesAdded",
-                    "oa{sa{sv}}",
-                    (path, interface_values(contract, new)),
-                )
-            )
-    return removed + added + changed
+        if new is not known and (known is None or known.identity != new.identity) and path != root:
+            yield OutgoingSignal(root, manager, "InterfacesAdded", "oa{sa{sv}}", (path, interface_values(contract, new)))
+    for path, new in after.items():
+        known = before.get(path)
+        if new is not known and known is not None and known.identity == new.identity:
+            yield from _property_changes(contract, known, new)
 
 
 def interface_values(contract: Contract, shown: PublishedObject) -> dict[str, dict[str, Variant]]:
@@ -174,15 +218,11 @@ def property_values(contract: Contract, interface: str, values: Values) -> dict[
     return {name: variant(properties[name].signature, value) for name, value in values.items()}
 
 
-def _property_changes(contract: Contract, old: PublishedObject, new: PublishedObject) -> list[OutgoingSignal]:
-    signals = []
+def _property_changes(contract: Contract, old: PublishedObject, new: PublishedObject) -> Iterator[OutgoingSignal]:
     for interface, values in new.interfaces.items():
         properties = contract.interfaces[interface].properties
         differing = [properties[name] for name, value in values.items() if old.interfaces[interface][name] != value]
         told = {prop.name: variant(prop.signature, values[prop.name]) for prop in differing if prop.emits is Emits.TRUE}
         invalidated = tuple(prop.name for prop in differing if prop.emits is Emits.INVALIDATES)
         if told or invalidated:
-            signals.append(
-                OutgoingSignal(new.path, names.PROPERTIES_INTERFACE, "PropertiesChanged", "sa{sv}as", (interface, told, invalidated))
-            )
-    return signals
+            yield OutgoingSignal(new.path, names.PROPERTIES_INTERFACE, "PropertiesChanged", "sa{sv}as", (interface, told, invalidated))

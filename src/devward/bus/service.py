@@ -15,15 +15,15 @@ from collections.abc import Callable
 from itertools import chain
 
 from devward import names
+from devward.bus import card, device, manager, spec, vnpu
 from devward.bus import contract as contracts
-from devward.bus import device, manager, spec
 from devward.bus.auth import Gate
 from devward.bus.backend import Backend, DenialAudit, LogControl
 from devward.bus.connection import BusConnection
 from devward.bus.dispatch import Dispatcher
 from devward.bus.log_control import LogControlInterface
 from devward.bus.objects import Objects
-from devward.bus.publisher import Publisher
+from devward.bus.publisher import Publisher, Rendered
 from devward.model import RepairCause
 
 _MACHINE_ID_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id")
@@ -51,6 +51,8 @@ class BusService:
         self.contract = contracts.load()
         self.connection = BusConnection()
         self._publisher = Publisher(self.contract, self.connection.emit_signal, strict=strict)
+        self._cards = Rendered(card.published)
+        self._vnpus = Rendered(vnpu.published)
         self._gate = Gate(self.connection, audit, new_id=new_id)
         self._manager = manager.ManagerInterface(backend, self._gate, self._emit, new_id=new_id, reply_seconds=reply_seconds)
         log_interface = LogControlInterface(log_control, self.contract)
@@ -60,6 +62,7 @@ class BusService:
             Objects(self.contract, self._publisher, log_interface),
             self._gate,
             self._manager,
+            vnpu.VnpuInterface(backend, self._gate),
             log_interface,
             new_id=new_id,
             machine_id=_machine_id(),
@@ -79,6 +82,8 @@ class BusService:
                 (manager.published(self._backend.manager()),),
                 map(device.published, self._backend.devices()),
                 map(spec.published, self._backend.specs()),
+                self._cards.of(self._backend.cards()),
+                self._vnpus.of(self._backend.vnpus()),
             )
         )
 
