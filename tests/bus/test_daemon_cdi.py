@@ -207,6 +207,7 @@ def test_a_pause_ends_by_itself(daemon: DaemonProcess) -> None:
     daemon.spec.unlink()
     daemon.wait_property(SPEC, "Spec", "State", "true")
     assert daemon.get("", "Manager", "CdiPausedUntilUSec") == 0
+    assert "a moment" in daemon.wait_event("pause-ended")["MESSAGE"][0]
 
 
 def test_a_rival_in_the_same_directory_is_a_conflict_until_it_goes(daemon: DaemonProcess) -> None:
@@ -304,6 +305,7 @@ def test_dry_run_changes_nothing(daemon: DaemonProcess) -> None:
     daemon.call("SetCdiMode", "st", "observe", "0")
     daemon.spec.write_text("{}")
     daemon.wait_property(SPEC, "Spec", "State", "drifted")
+    assert daemon.wait_event("spec-drifted")["DEVWARD_CDI_FILE"] == [str(daemon.spec)]
     assert daemon.call("RepairSpecs", "t", "1")[2] == [[str(daemon.spec), "dry-run", "stale"]]
     assert daemon.spec.read_text() == "{}"
 

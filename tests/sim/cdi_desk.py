@@ -114,7 +114,7 @@ class Desk:
         )
         self.devices: list[Candidate] = [candidate()]
         self.repairs: list[RepairCause] = []
-        self.changes = 0
+        self.passes = 0
         self.stderr = io.StringIO()
         self._ids = 0
         self.sink = JournalSink(str(base / f"journal-{time.monotonic_ns()}"))
@@ -207,12 +207,12 @@ class Desk:
         """Wait until no pass is under way and none follows from what has happened; a loop of passes never ends."""
         idle, end = 0, time.monotonic() + PATIENCE
         while idle < 3:
-            assert time.monotonic() < end, f"passes follow one another without end: {self.reconciler.passes}"
-            passes = self.reconciler.passes
+            assert time.monotonic() < end, f"passes follow one another without end: {self.passes}"
+            passes = self.passes
             await self._turn()
             # inotify queues an event within the call that causes it, so that the turn has taken in everything.
             waits = self.reconciler._tasks or self.reconciler._touches.pending
-            idle = idle + 1 if passes == self.reconciler.passes and not waits else 0
+            idle = idle + 1 if passes == self.passes and not waits else 0
 
     async def advance(self, seconds: float) -> None:
         """Let time pass, and what is due then happen."""
@@ -244,7 +244,7 @@ class Desk:
         return f"id-{self._ids}"
 
     def _changed(self) -> None:
-        self.changes += 1
+        self.passes += 1
 
     def _recovered(self) -> None:
         self.reconciler.nudge(Trigger.TIMER, scan=True)

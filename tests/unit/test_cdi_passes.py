@@ -29,10 +29,10 @@ from sim.entries import fingerprint
 class TestPasses:
     def test_in_quiet_there_is_one_pass_a_minute(self, tmp_path: Path) -> None:
         async def main(desk: Desk) -> None:
-            passes = desk.reconciler.passes
+            passes = desk.passes
             for _ in range(40):
                 await desk.advance(30)
-            assert 19 <= desk.reconciler.passes - passes <= 21
+            assert 19 <= desk.passes - passes <= 21
 
         run_at_desk(tmp_path, main)
 
@@ -43,21 +43,21 @@ class TestPasses:
             await desk.look()
             await desk.remembered.update(lambda state: dataclasses.replace(state, cdi_mode=mode))
             await desk.look()
-            passes = desk.reconciler.passes
+            passes = desk.passes
             for _ in range(12):
                 await desk.advance(10)
-            assert desk.reconciler.passes - passes <= 6
+            assert desk.passes - passes <= 6
             assert not desk.reconciler.busy
 
         run_at_desk(tmp_path, main)
 
     def test_many_nudges_are_one_pass(self, tmp_path: Path) -> None:
         async def main(desk: Desk) -> None:
-            passes = desk.reconciler.passes
+            passes = desk.passes
             for _ in range(1000):
                 desk.reconciler.nudge(Trigger.UDEV)
             await desk.quiet()
-            assert desk.reconciler.passes - passes == 1
+            assert desk.passes - passes == 1
 
         run_at_desk(tmp_path, main)
 
@@ -172,7 +172,7 @@ class TestPasses:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         async def main(desk: Desk) -> None:
-            changes = desk.changes
+            passes = desk.passes
 
             def fail(*_words: object, **_named: object) -> str:
                 raise ZeroDivisionError
@@ -186,7 +186,7 @@ class TestPasses:
                 await desk.quiet()
                 assert (desk.state, desk.reconciler.view.reason) == (SpecState.UNKNOWN, Reason.NOT_CHECKED)
                 assert desk.reconciler.view.devices == ()
-                assert desk.changes > changes
+                assert desk.passes > passes
                 assert set(desk.outcomes()) == {("failure", "missing")}
                 assert "a pass over the CDI files failed" in caplog.text
                 seen = desk.reconciler.last_pass_monotonic
@@ -248,11 +248,11 @@ class TestClose:
     def test_after_close_nothing_moves(self, tmp_path: Path) -> None:
         async def main(desk: Desk) -> None:
             await desk.reconciler.close()
-            passes = desk.reconciler.passes
+            passes = desk.passes
             desk.path.unlink()
             desk.reconciler.nudge(Trigger.UDEV)
             await desk.advance(200)
-            assert desk.reconciler.passes == passes
+            assert desk.passes == passes
             assert not desk.path.exists()
             with pytest.raises(Stopping):
                 await desk.look()
@@ -275,9 +275,9 @@ class TestClose:
             with pytest.raises(Stopping):
                 await late
             assert not desk.reconciler._tasks
-            passes = desk.reconciler.passes
+            passes = desk.passes
             await desk.advance(100)
-            assert desk.reconciler.passes == passes
+            assert desk.passes == passes
 
         run_at_desk(tmp_path, main)
 

@@ -26,7 +26,24 @@ from devward.model import (
     Trigger,
     WithdrawPolicy,
 )
-from sim.cdi_desk import FILE, FOREIGN, GOOD, KVM, MSHV, STALE, Desk, candidate, document, leave_file, pause, rival, run_at_desk
+from devward.remembered import without_pause
+from devward.state import Pause
+from sim.cdi_desk import (
+    EPOCH_USEC,
+    FILE,
+    FOREIGN,
+    GOOD,
+    KVM,
+    MSHV,
+    STALE,
+    Desk,
+    candidate,
+    document,
+    leave_file,
+    pause,
+    rival,
+    run_at_desk,
+)
 from sim.entries import DEVICE, OBSTRUCTIONS, OpenWatch, fingerprint
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: owners and device nodes")
@@ -41,7 +58,7 @@ class TestStart:
             assert desk.reconciler.effective(DeviceKind.KVM) == (True, Reason.OK, "")
             assert desk.reconciler.published(DeviceKind.KVM)
             assert not desk.reconciler.published(DeviceKind.MSHV)
-            assert desk.changes == desk.reconciler.passes > 0
+            assert desk.passes > 0
             assert not desk.reconciler.busy
             assert desk.outcomes() == [("success", "published")]
 
@@ -124,7 +141,7 @@ class TestStart:
         async def main(desk: Desk) -> None:
             desk.reconciler.nudge(Trigger.UDEV)
             await desk.quiet()
-            assert desk.reconciler.passes == 0
+            assert desk.passes == 0
             assert (desk.state, desk.reconciler.view.devices) == (SpecState.UNKNOWN, ())
             assert desk.reconciler.effective(DeviceKind.KVM)[0] is False
 
@@ -164,7 +181,7 @@ class TestRepair:
         async def main(desk: Desk) -> None:
             desk.sink.clear()
             desk.repairs.clear()
-            passes = desk.reconciler.passes
+            passes = desk.passes
             tamper(desk.path)
             await desk.until(lambda: desk.repairs, "a repair")
             await desk.quiet()
@@ -174,13 +191,13 @@ class TestRepair:
             assert desk.outcomes() == [("success", cause)]
             assert all(record["DEVWARD_TRIGGER"] == ["inotify"] for record in desk.records("spec-repair"))
             assert desk.state is SpecState.TRUE
-            assert desk.reconciler.passes - passes <= 4, "own writes lead to a pass or two that find nothing, and no further"
+            assert desk.passes - passes <= 4, "own writes lead to a pass or two that find nothing, and no further"
 
         run_at_desk(tmp_path, main)
 
     def test_a_burst_is_coalesced(self, tmp_path: Path) -> None:
         async def main(desk: Desk) -> None:
-            passes = desk.reconciler.passes
+            passes = desk.passes
             for number in range(50):
                 desk.path.write_bytes(document(uid=number))
                 for _ in range(10):  # time enough for a pass, but the clock stands still
@@ -188,7 +205,7 @@ class TestRepair:
                     time.sleep(0.0005)  # noqa: ASYNC251 # same
             await desk.quiet()
             assert desk.path.read_bytes() == GOOD
-            assert desk.reconciler.passes - passes <= 5
+            assert desk.passes - passes <= 5
 
         run_at_desk(tmp_path, main)
 
@@ -448,6 +465,19 @@ class TestWithdrawal:
 
         run_at_desk(tmp_path, main)
 
+    def test_the_device_is_named_though_nothing_of_ours_is_in_the_file_any_more(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            await desk.remembered.update(pause(desk, 60))
+            desk.path.write_bytes(b"{")
+            desk.devices = [candidate(Identity.INVALID, reason=Reason.DEVICE_SYMLINK)]
+            await desk.look()
+            await desk.advance(11)
+            await desk.advance(60)
+            (_, done) = desk.records("spec-withdraw")
+            assert (done[names.FIELD_DEVICE], done[names.FIELD_REASON]) == (["/dev/kvm"], [Reason.DEVICE_SYMLINK])
+
+        run_at_desk(tmp_path, main)
+
     def test_a_device_that_is_not_watched_any_more_is_named_too(self, tmp_path: Path) -> None:
         async def main(desk: Desk) -> None:
             desk.devices = []
@@ -672,18 +702,125 @@ class TestModes:
 
         run_at_desk(tmp_path, main)
 
-    def test_a_clock_set_back_lengthens_a_pause_and_makes_no_loop(self, tmp_path: Path) -> None:
+    def test_a_clock_set_back_does_not_lengthen_a_pause(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            await desk.remembered.update(pause(desk, 30))
+            await desk.look()
+            desk.path.unlink()
+            await desk.quiet()
+            desk.clock.jump_usec = -20_000 * 1_000_000
+            passes = desk.passes
+            await desk.advance(28)
+            assert not desk.path.exists()
+            assert desk.reconciler.paused_until_usec
+            await desk.advance(2.1)
+            assert desk.path.read_bytes() == GOOD
+            assert desk.reconciler.paused_until_usec == 0
+            assert desk.passes - passes <= 5
+            assert desk.remembered.state.cdi_pause is None, "nor does it come back with a restart"
+            assert len(desk.records("pause-ended")) == 1
+
+        run_at_desk(tmp_path, main)
+
+    def test_a_pause_that_follows_another_has_its_own_end(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            for _ in range(2):
+                await desk.remembered.update(pause(desk, 30))
+                await desk.look()
+                await desk.advance(20)
+            desk.path.unlink()
+            await desk.advance(9)
+            assert not desk.path.exists()
+            await desk.advance(1.1)
+            assert desk.path.read_bytes() == GOOD
+            assert len(desk.records("pause-ended")) == 1
+
+        run_at_desk(tmp_path, main)
+
+    def test_the_end_of_a_pause_is_recorded_once_and_remembered(self, tmp_path: Path) -> None:
         async def main(desk: Desk) -> None:
             await desk.remembered.update(pause(desk, 30))
             desk.path.unlink()
             await desk.quiet()
-            desk.clock.jump_usec = -20 * 1_000_000
+            desk.sink.clear()
+            await desk.look(dry_run=True)
             await desk.advance(31)
-            assert not desk.path.exists()
-            passes = desk.reconciler.passes
-            await desk.advance(20)
-            assert desk.path.read_bytes() == GOOD
-            assert desk.reconciler.passes - passes <= 4
+            await desk.advance(61)
+            record, *others = desk.records()
+            assert record[names.FIELD_EVENT] == ["pause-ended"]
+            assert "by the test" in record["MESSAGE"][0]
+            assert json.loads(record[names.FIELD_EVIDENCE][0])["caller_uid"] == 0
+            assert [other[names.FIELD_EVENT][0] for other in others] == ["spec-repair", "spec-repair", "spec-restored"]
+            assert desk.store.load().state.cdi_pause is None
+
+        run_at_desk(tmp_path, main)
+
+    def test_a_pause_that_ended_while_devward_was_down_is_recorded_at_the_start(self, tmp_path: Path) -> None:
+        kept = dataclasses.replace(leave_file(tmp_path), cdi_pause=Pause(EPOCH_USEC, "an upgrade", 1000))
+
+        async def main(desk: Desk) -> None:
+            await desk.look(dry_run=True)
+            assert desk.records() == []
+            assert desk.remembered.state == kept, "a dry run changes nothing"
+            await desk.reconciler.start()
+            (record,) = desk.records()
+            assert record[names.FIELD_EVENT] == ["pause-ended"]
+            assert "uid 1000" in record["MESSAGE"][0]
+            assert desk.remembered.state.cdi_pause is None
+
+        run_at_desk(tmp_path, main, kept=kept, start=False)
+
+    def test_a_pause_that_somebody_ends_is_not_recorded_as_having_run_out(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            await desk.remembered.update(pause(desk, 30))
+            await desk.look()
+            await desk.remembered.update(without_pause)
+            await desk.look()
+            await desk.advance(61)
+            assert desk.records("pause-ended") == []
+
+        run_at_desk(tmp_path, main)
+
+    # --- drift that is not repaired ---
+    @pytest.mark.parametrize("how", ["observe", "pause"])
+    def test_drift_is_recorded_once_an_episode_and_so_is_its_end(self, tmp_path: Path, how: str) -> None:
+        async def main(desk: Desk) -> None:
+            change = pause(desk, 10_000) if how == "pause" else lambda state: dataclasses.replace(state, cdi_mode=CdiMode.OBSERVE)
+            await desk.remembered.update(change)
+            await desk.look()
+            for _ in range(2):
+                desk.sink.clear()
+                for tampered in (STALE, b"{", None, document(uid=9)):
+                    desk.path.unlink() if tampered is None else desk.path.write_bytes(tampered)
+                    await desk.quiet()
+                await desk.advance(61)
+                (record,) = desk.records()
+                assert record[names.FIELD_EVENT] == ["spec-drifted"]
+                assert (record[names.FIELD_CDI_FILE], record[names.FIELD_CAUSE]) == ([str(desk.path)], ["stale"])
+                evidence = json.loads(record[names.FIELD_EVIDENCE][0])
+                assert any("uid" in difference for difference in evidence["differences"])
+                assert evidence["found"]["uid"] == os.geteuid()
+                desk.path.write_bytes(GOOD)
+                await desk.quiet()
+                assert [one[names.FIELD_EVENT][0] for one in desk.records()] == ["spec-drifted", "spec-restored"]
+
+        run_at_desk(tmp_path, main)
+
+    def test_an_episode_goes_on_where_nobody_looks_in_between(self, tmp_path: Path) -> None:
+        async def main(desk: Desk) -> None:
+            desk.sink.clear()
+            for mode in (CdiMode.OBSERVE, CdiMode.OFF, CdiMode.OBSERVE):
+                await desk.remembered.update(lambda state, mode=mode: dataclasses.replace(state, cdi_mode=mode))  # type: ignore[misc] # a default argument
+                desk.path.write_bytes(STALE)
+                await desk.look()
+                await desk.quiet()
+            assert len(desk.records()) == 1
+            await desk.remembered.update(lambda state: dataclasses.replace(state, cdi_mode=CdiMode.OFF))
+            await desk.look()
+            desk.path.write_bytes(GOOD)
+            await desk.remembered.update(lambda state: dataclasses.replace(state, cdi_mode=CdiMode.OBSERVE))
+            await desk.look()
+            assert [one[names.FIELD_EVENT][0] for one in desk.records()] == ["spec-drifted", "spec-restored"]
 
         run_at_desk(tmp_path, main)
 
@@ -730,11 +867,11 @@ class TestContest:
             await desk.remembered.update(pause(desk, 0.5))
             await desk.look()
             assert desk.state is SpecState.DRIFTED
-            passes = desk.reconciler.passes
+            passes = desk.passes
             await desk.advance(0.6)  # the pause is over, the wait is not
             assert desk.path.read_bytes() == STALE
             assert desk.state is SpecState.CONTESTED
-            assert desk.reconciler.passes - passes <= 3
+            assert desk.passes - passes <= 3
             await desk.advance(1)
             assert desk.path.read_bytes() == GOOD
 

@@ -197,9 +197,9 @@ def test_a_write_that_hangs_stops_nothing_else_and_recovers_when_it_ends(tmp_pat
             assert desk.outcomes("spec-repair")[-1] == ("failure", "missing")
             for _ in range(3):
                 assert (await given_up(desk, desk.look(demanded=True))).reason == Reason.CDI_TIMEOUT
-            passes = desk.reconciler.passes
+            passes = desk.passes
             await desk.advance(50)
-            assert desk.reconciler.passes - passes <= 1
+            assert desk.passes - passes <= 1
             assert desk.files.hung
         errfs.clear()
         await desk.until(lambda: desk.state is SpecState.TRUE, "recovery by itself")
@@ -224,6 +224,23 @@ def test_a_look_that_hangs_stops_nothing_else_and_recovers_when_it_ends(tmp_path
             assert desk.reconciler.effective(DeviceKind.KVM)[0] is False
         errfs.clear()
         await desk.until(lambda: desk.state is SpecState.TRUE, "recovery by itself")
+
+    run_failing(tmp_path, main)
+
+
+def test_watches_that_cannot_be_set_for_a_hang_are_told_of_once_and_so_is_its_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main(desk: Desk, errfs: ErrFs) -> None:
+        for episode in (1, 2):
+            with turning_loop(errfs):
+                errfs.set({"getattr": {"hang": True}, "lookup": {"hang": True}})
+                for _ in range(4):
+                    await given_up(desk, desk.look())
+                assert caplog.text.count("stay as they are") == episode
+                assert caplog.text.count("are set anew again") == episode - 1
+            errfs.clear()
+            await desk.until(lambda: desk.state is SpecState.TRUE, "recovery by itself")
+            await desk.quiet()
+            assert caplog.text.count("are set anew again") == episode
 
     run_failing(tmp_path, main)
 

@@ -230,11 +230,11 @@ def test_where_nothing_may_be_written_nothing_is_tried_and_no_pass_follows_anoth
         change = pause(desk, 10_000) if how == "pause" else lambda state: dataclasses.replace(state, cdi_mode=CdiMode(how))
         await desk.remembered.update(change)
         await desk.look(Trigger.DBUS)
-        made, changes = len(storage.attempts), desk.changes
+        made, passes = len(storage.attempts), desk.passes
         for _ in range(4):
             await desk.advance(LONGEST_WAIT)
         assert len(storage.attempts) == made
-        assert desk.changes - changes <= 3
+        assert desk.passes - passes <= 3
         await desk.remembered.update(lambda state: dataclasses.replace(state, cdi_mode=None, cdi_pause=None))
         storage.reason = None
         await desk.look(Trigger.DBUS)
@@ -357,6 +357,24 @@ def test_a_removal_that_fails_is_tried_again_and_told_once_too(tmp_path: Path, m
         await desk.advance(LONGEST_WAIT)
         assert desk.state is SpecState.EMPTY
         assert desk.outcomes("spec-withdraw") == [("failure", "withdrawn"), ("success", "withdrawn")]
+
+    run_at_desk(tmp_path, main)
+
+
+def test_what_devward_wants_otherwise_stays_its_own_wish_when_the_first_attempt_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(desk: Desk) -> None:
+        desk.sink.clear()
+        storage = Storage(desk, monkeypatch)
+        await desk.reconciler.configure(dataclasses.replace(desk.config, device_uid=7))
+        await desk.quiet()
+        await desk.advance(LONGEST_WAIT)
+        storage.reason = None
+        await desk.advance(LONGEST_WAIT)
+        assert desk.path.read_bytes() == document(uid=7)
+        assert desk.outcomes() == [("failure", "published"), ("success", "published")]
+        assert desk.reconciler.view.repair_count == 0
 
     run_at_desk(tmp_path, main)
 

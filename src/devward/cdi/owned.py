@@ -99,6 +99,8 @@ class OwnedSpec:
         self._on_repair = on_repair
         self._trail = Trail(audit, self.path)
         self._standing = Standing(SpecState.UNKNOWN, Reason.NOT_CHECKED)
+        #: The kind of the latest record of a state that is not as it should be, empty once it is on record that it is over.
+        self._told = ""
         self._backoff = Backoff()
         #: Whether the latest pass ended short of what it should have brought about.
         self._retrying = False
@@ -179,7 +181,7 @@ class OwnedSpec:
         for cause in repairs:
             self._on_repair(self.path, cause)
         if (self.view.state, self.view.reason) != (before.state, before.reason):
-            self._tell(before.state)
+            self._tell()
 
     def switched_off(self) -> None:
         """Publish that the file is not looked at."""
@@ -241,6 +243,9 @@ class OwnedSpec:
             return await self._nothing_to_do(plan, found, order, now)
         held = self._devices_in(found)
         if not order.may_write:
+            if self._told != "spec-drifted":
+                self._trail.drifted(plan, found)
+                self._told = "spec-drifted"
             self._standing = Standing(SpecState.DRIFTED, plan.reason, plan.detail, held)
             return ActionResult(self.path, Outcome.NOOP, Reason.CDI_PAUSED)
         if not order.demanded and not contest.may_repair(self.contest, now):
@@ -366,13 +371,15 @@ class OwnedSpec:
         self._backoff = backoff.failed(self._backoff, self._clock.monotonic(), reason, detail)
         self._retrying = True
 
-    def _tell(self, before: SpecState) -> None:
+    def _tell(self) -> None:
         """Record that the published state changed, where that is of interest by itself."""
         view = self.view
         told = _TOLD.get(view.state)
         if told is not None:
+            self._told = told
             self._audit.transition(self.path, told, f"{self.path}: {view.text}", cdi_file=self.path, reason=view.reason)
-        elif before in _TOLD and view.state in (SpecState.TRUE, SpecState.EMPTY):
+        elif self._told and view.state in (SpecState.TRUE, SpecState.EMPTY):
+            self._told = ""
             self._audit.transition(self.path, "spec-restored", f"{self.path} is true again", cdi_file=self.path)
 
 

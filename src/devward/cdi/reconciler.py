@@ -15,6 +15,7 @@ from devward.cdi import contest, decision, spec
 from devward.cdi.decision import Candidate, LeftOut, Membership
 from devward.cdi.engines import SCAN_DEADLINE, Engines
 from devward.cdi.owned import Order, OwnedSpec
+from devward.cdi.pause import PauseKeeper
 from devward.cdi.store import StoreError, sweep
 from devward.cdi.watch import DirectoryWatch, Touched
 from devward.clock import Clock, Coalescer
@@ -95,11 +96,12 @@ class CdiReconciler:
         self._timer: asyncio.TimerHandle | None = None
         self._watch: DirectoryWatch | None = None
         self._watch_warned = False
+        self._watch_hung = False
+        self._pause = PauseKeeper(remembered, audit, clock)
         self._touches = Coalescer(self._touched_again, quiet=TOUCH_QUIET, ceiling=TOUCH_CEILING, leading=True)
         self._started = False
         self._closed = False
         self.last_pass_monotonic = clock.monotonic()
-        self.passes = 0
         self._spec = self._make_spec()
         self._engines = Engines(self._spec.path, config, scans)
 
@@ -117,8 +119,7 @@ class CdiReconciler:
     @property
     def paused_until_usec(self) -> int:
         """When the pause ends, 0 if there is none."""
-        pause = self._remembered.state.cdi_pause
-        return pause.until_usec if pause is not None and pause.until_usec > self._clock.realtime_usec() else 0
+        return self._pause.until_usec
 
     @property
     def may_write(self) -> bool:
@@ -232,6 +233,8 @@ class CdiReconciler:
         self._scan_wanted = self._scan_wanted or request.scan
         try:
             await self._rearm()
+            if not request.dry_run:
+                await self._pause.update()
             candidates = self._devices()
             self._membership = decision.membership(
                 self._membership, candidates, self._config.withdraw, self._config.settle_time, self._clock.monotonic()
@@ -246,7 +249,6 @@ class CdiReconciler:
             self._on_change()
             raise
         self.last_pass_monotonic = self._clock.monotonic()
-        self.passes += 1
         self._on_change()
         return result
 
@@ -326,12 +328,18 @@ class CdiReconciler:
                 if await self._scans.run(self._watch.rearm, SCAN_DEADLINE):
                     self._scan_wanted = True
             except WorkerHung as error:
-                _log.info("the watches stay as they are: %s", error)
+                if not self._watch_hung:
+                    _log.warning("the watches on the CDI directories stay as they are: %s", error)
+                self._watch_hung = True
+            else:
+                if self._watch_hung:
+                    _log.warning("the watches on the CDI directories are set anew again")
+                self._watch_hung = False
 
     def _touched(self, touched: Touched) -> None:
         if self._closed:
             return
-        self._scan_wanted = self._scan_wanted or touched.others
+        self._scan_wanted = self._scan_wanted or touched is Touched.OTHERS
         self._touches.trigger()
 
     def _touched_again(self) -> None:
@@ -350,8 +358,8 @@ class CdiReconciler:
             moments.append(self._spec.contest.not_before)
         if self._engines.waiting and self.mode is not CdiMode.OFF:
             moments.append(now + (AFTER_FAILURE if failed else SCAN_AGAIN))
-        if self.paused_until_usec:
-            moments.append(now + (self.paused_until_usec - self._clock.realtime_usec()) / 1e6)
+        if self._pause.remaining:
+            moments.append(now + self._pause.remaining)
         if self._timer is not None:
             self._timer.cancel()
         delay = max(min(moments) - now, 0.0) + 0.001

@@ -87,6 +87,19 @@ class Trail:
         attempts, told = (series.attempts, series.told) if series is not None else (0, 0)
         self._series = _Series(attempts + 1, told + 1, record.request_id, self._likeness)
 
+    def drifted(self, plan: Plan, found: Found) -> None:
+        """Record that the file differs, where that is not to be changed now."""
+        self._audit.transition(
+            self._path,
+            "spec-drifted",
+            f"{self._path} differs and is not repaired now: {plan.cause}",
+            cdi_file=self._path,
+            cause=plan.cause,
+            reason=plan.reason,
+            sha256_before=digest_of(found),
+            evidence=evidence(plan, found),
+        )
+
     def in_order(self) -> None:
         """End a series of failures: nothing is left to do."""
         self._series = None

@@ -7,7 +7,7 @@ each pass looks, so that nothing that happens after a look goes unnoticed.
 import logging
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from enum import StrEnum
 
 from devward import names
 from devward.cdi.spec import is_spec_name
@@ -35,12 +35,11 @@ _PARENT_MASK = (
 _SELF_GONE = Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.UNMOUNT | Mask.IGNORED | Mask.OVERFLOW
 
 
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """What a batch of events was about: the owned files (by path), and whether any other spec or a directory changed."""
+class Touched(StrEnum):
+    """What a batch of events was about."""
 
-    owned: frozenset[str]
-    others: bool
+    OWNED = "owned files only"
+    OTHERS = "others, too"
 
 
 class DirectoryWatch:
@@ -105,23 +104,19 @@ class DirectoryWatch:
             self._warned = True
 
     def _events(self, events: list[Event]) -> None:
-        owned: set[str] = set()
-        others = False
+        owned = others = False
         for event in events:
             if event.mask & Mask.OVERFLOW:
-                owned |= self._owned
                 others = True
                 continue
             directory = self._watches.get(event.watch)
             if directory is None:
                 continue  # the last words of a watch that was dropped
             path = os.path.join(directory, event.name) if event.name else directory
+            spec = directory in self._directories and is_spec_name(event.name) and not event.name.startswith(names.TEMPORARY_PREFIX)
             if path in self._owned:
-                owned.add(path)
-            elif path in self._ways or not event.name:
-                owned |= self._owned
-                others = True
-            elif directory in self._directories and is_spec_name(event.name) and not event.name.startswith(names.TEMPORARY_PREFIX):
+                owned = True
+            elif spec or path in self._ways or not event.name:
                 others = True
         if owned or others:
-            self._on_touched(Touched(frozenset(owned), others))
+            self._on_touched(Touched.OTHERS if others else Touched.OWNED)

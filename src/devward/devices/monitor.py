@@ -60,7 +60,6 @@ class UdevMonitor:
         self._monitor: pyudev.Monitor | None = None
         self._error_socket: socket.socket | None = None
         self.source = ""
-        self.overflows = 0
 
     @property
     def running(self) -> bool:
@@ -134,5 +133,4 @@ class UdevMonitor:
         if pending != errno.ENOBUFS:
             _log.warning("the udev socket is given up: %s", os.strerror(pending) if pending else error)
             self.stop()  # an error that is not cleared would be reported for ever
-        self.overflows += 1
         self._on_overflow()
