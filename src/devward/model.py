@@ -179,6 +179,38 @@ class Reason(StrEnum):
     NOT_WATCHED = "not-watched"
     CONFIG_REFUSED = "config-refused"
     CONFIG_FALLBACK = "config-fallback"
+    # NPUs and vNPUs
+    NPU_BROKER_UNREACHABLE = "npu-broker-unreachable"
+    NPU_BROKER_SILENT = "npu-broker-silent"
+    NPU_BROKER_GARBLED = "npu-broker-garbled"
+    NPU_BROKER_CONFINED = "npu-broker-confined"
+    NPU_LIBRARY_UNUSABLE = "npu-library-unusable"
+    NPU_DRIVER_FAILED = "npu-driver-failed"
+    NPU_LIST_INCOMPLETE = "npu-list-incomplete"
+    NPU_MODE_UNKNOWN = "npu-mode-unknown"
+    NPU_ANSWER_ODD = "npu-answer-odd"
+    NPU_UNREADABLE = "npu-unreadable"
+    NPU_NOT_READY = "npu-not-ready"
+    NPU_ID_UNKNOWN = "npu-id-unknown"
+    NPU_ID_SHARED = "npu-id-shared"
+    NPU_DIE_UNKNOWN = "npu-die-unknown"
+    NPU_DIE_SHARED = "npu-die-shared"
+    NPU_DIE_CHANGED = "npu-die-changed"
+    NPU_HEALTH_UNKNOWN = "npu-health-unknown"
+    NPU_UNHEALTHY = "npu-unhealthy"
+    NPU_VNPUS_UNKNOWN = "npu-vnpus-unknown"
+    NPU_WINDOW = "npu-window"
+    NPU_NODES_UNREADABLE = "npu-nodes-unreadable"
+    NPU_NODE_MISSING = "npu-node-missing"
+    NPU_NODE_MISMATCH = "npu-node-mismatch"
+    NPU_NODE_UNMATCHED = "npu-node-unmatched"
+    VNPU_ID_SHARED = "vnpu-id-shared"
+    VNPU_FUNCTION_MISMATCH = "vnpu-function-mismatch"
+    VNPU_TEMPLATE_UNKNOWN = "vnpu-template-unknown"
+    VNPU_USE_UNKNOWN = "vnpu-use-unknown"
+    VNPU_NOT_RECORDED = "vnpu-not-recorded"
+    VNPU_RECORD_UNMATCHED = "vnpu-record-unmatched"
+    VNPU_RECORDS_UNREADABLE = "vnpu-records-unreadable"
     # the daemon
     STARTING = "starting"
     NO_USABLE_DEVICE = "no-usable-device"
@@ -242,6 +274,37 @@ REASON_TEXT: Mapping[Reason, str] = MappingProxyType(
         Reason.NOT_WATCHED: "Changes there give no event, for want of inotify watches; they are noticed once a minute.",
         Reason.CONFIG_REFUSED: "The configuration on disk is refused; the previous one stays in force.",
         Reason.CONFIG_FALLBACK: "A setting was out of range and its default is used instead.",
+        Reason.NPU_BROKER_UNREACHABLE: "The broker of the vendor's library of NPUs cannot be asked, or ended without an answer.",
+        Reason.NPU_BROKER_SILENT: "The broker of the vendor's library of NPUs does not answer in time.",
+        Reason.NPU_BROKER_GARBLED: "The broker of the vendor's library of NPUs answers what cannot be, or in another version of the protocol.",
+        Reason.NPU_BROKER_CONFINED: "The broker of the vendor's library of NPUs does not run as the host's administrator, as the driver sees it.",
+        Reason.NPU_LIBRARY_UNUSABLE: "The vendor's library of NPUs is missing, not safe to load, or not one that devward can use.",
+        Reason.NPU_DRIVER_FAILED: "The vendor's library cannot reach the driver, or cannot list the NPUs.",
+        Reason.NPU_LIST_INCOMPLETE: "The list of NPUs is not complete, or changed while it was read.",
+        Reason.NPU_MODE_UNKNOWN: "The driver does not say whether vNPUs are made for containers or for virtual machines.",
+        Reason.NPU_ANSWER_ODD: "The vendor's library gives an answer that cannot be, about something on which nothing depends.",
+        Reason.NPU_UNREADABLE: "The vendor's library does not say what kind of device this is.",
+        Reason.NPU_NOT_READY: "The NPU is being reset, updated or started.",
+        Reason.NPU_ID_UNKNOWN: "The physical id of the NPU cannot be learned, or does not lead back to it.",
+        Reason.NPU_ID_SHARED: "Two NPUs claim the same physical id.",
+        Reason.NPU_DIE_UNKNOWN: "The die id of the NPU cannot be read.",
+        Reason.NPU_DIE_SHARED: "Two NPUs claim the same die id.",
+        Reason.NPU_DIE_CHANGED: "The NPU is not the one that devward first saw there: it was swapped, moved or numbered anew.",
+        Reason.NPU_HEALTH_UNKNOWN: "The health of the NPU cannot be learned.",
+        Reason.NPU_UNHEALTHY: "The vendor's library calls the NPU unhealthy.",
+        Reason.NPU_VNPUS_UNKNOWN: "The vNPUs of the NPU cannot be listed whole.",
+        Reason.NPU_WINDOW: "The NPU lists vNPUs whose ids are not among the sixteen that follow from its physical id.",
+        Reason.NPU_NODES_UNREADABLE: "The device nodes of NPUs, or the kernel's record of them, cannot be read.",
+        Reason.NPU_NODE_MISSING: "There is no device node for something that the vendor's library lists.",
+        Reason.NPU_NODE_MISMATCH: "The device node is not the one that the kernel made for this NPU or vNPU.",
+        Reason.NPU_NODE_UNMATCHED: "There are device nodes of NPUs or vNPUs that the vendor's library does not list.",
+        Reason.VNPU_ID_SHARED: "Two NPUs list a vNPU of the same id.",
+        Reason.VNPU_FUNCTION_MISMATCH: "The virtual function of the vNPU is not the one that its id stands for.",
+        Reason.VNPU_TEMPLATE_UNKNOWN: "The template of the vNPU is not given, or is no template's name.",
+        Reason.VNPU_USE_UNKNOWN: "The driver does not say whether the vNPU is in use.",
+        Reason.VNPU_NOT_RECORDED: "vNPUs have no line in /etc/vnpu.cfg: they are gone after a reboot.",
+        Reason.VNPU_RECORD_UNMATCHED: "Lines of /etc/vnpu.cfg are of vNPUs that do not exist: the driver makes them at the next boot.",
+        Reason.VNPU_RECORDS_UNREADABLE: "The file /etc/vnpu.cfg cannot be read whole.",
         Reason.STARTING: "The first pass over devices and files is not done yet.",
         Reason.NO_USABLE_DEVICE: "No device is healthy with a true CDI file.",
         Reason.DEADLINE: "The answer could not be established in time.",

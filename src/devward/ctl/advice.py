@@ -6,28 +6,15 @@ itself what an administrator mends, so no step says to tell it.
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from devward.ctl.advice_npu import NPU_ADVICE
+from devward.ctl.step import Advice, Step
 from devward.model import Reason, RepairCause
 from devward.text import printable
 
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Something to do: a sentence, and the commands to copy for it."""
-
-    text: str
-    commands: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What a reason means for containers, and the steps to take, in order."""
-
-    means: str
-    steps: tuple[Step, ...]
+__all__ = ["ADVICE", "CAUSES", "Advice", "Step", "advice", "cause", "deed", "quoted_path"]
 
 
 def _step(text: str, *commands: str) -> Step:
@@ -327,6 +314,7 @@ ADVICE: Final[Mapping[Reason, Advice]] = MappingProxyType(
         Reason.CONFIG_FALLBACK: Advice(
             _NO_EFFECT, (_step("See which setting it is, mend it, and have it read again.", "devwardctl findings", "devwardctl reload"),)
         ),
+        **NPU_ADVICE,
         # the daemon
         Reason.STARTING: Advice(_UNCLEAR, (_step("Wait a second. If it stays:", "systemctl status devward.service"),)),
         Reason.NO_USABLE_DEVICE: Advice(_REFUSED, (_step("See each device and file.", "devwardctl status"),)),

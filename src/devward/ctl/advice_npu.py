@@ -1,0 +1,142 @@
+"""The advice about NPUs and vNPUs. Pure."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from devward.ctl.step import Advice, Step
+from devward.model import Reason
+
+
+def _step(text: str, *commands: str) -> Step:
+    return Step(text, commands)
+
+
+_UNKNOWN: Final = (
+    "devward knows nothing certain of the NPUs: it shows them as it saw them last and touches none of their vNPUs. Containers that run,"
+    " and the hypervisor devices, are not affected."
+)
+_CARD: Final = (
+    "devward does not vouch for the NPU and touches none of its vNPUs. Containers that run are not affected; what hands out the NPU does"
+    " not ask devward."
+)
+_VNPU: Final = "devward does not vouch for the vNPU and never touches it. A container that uses it is not affected."
+_NO_EFFECT: Final = "Containers are not affected."
+
+_BROKER: Final = _step(
+    "See what the broker says.", "systemctl status devward-dcmi.socket devward-dcmi.service", "journalctl -u devward-dcmi.service -n 50"
+)
+_SMI: Final = _step("Compare with the vendor's own tool.", "npu-smi info", "npu-smi info -l", "npu-smi info -m")
+_SMI_VNPUS: Final = _step(
+    "Compare with the vendor's own tool: CARD and CHIP as it lists them.", "npu-smi info -t info-vnpu -i CARD -c CHIP"
+)
+_DRIVER: Final = _step("See what the driver says.", "journalctl -k -g 'davinci|ascend|drv'", "npu-smi info")
+_NODES: Final = _step(
+    "See the nodes and what the kernel knows of their numbers.", "ls -l /dev", "grep devdrv /proc/devices", "ls -l /sys/dev/char"
+)
+_RECORDS: Final = _step("See the file.", "cat /etc/vnpu.cfg")
+_REPORT: Final = _step("If it stays, collect what is needed to find it.", "devwardctl report")
+_AGAIN: Final = _step("devward looks again by itself, once a minute. To have it look now:", "devwardctl rescan")
+_ACCEPT: Final = _step(
+    "If that was meant, as after an exchange of cards, let devward take what it sees now for the first sight.", "systemctl restart devward"
+)
+
+NPU_ADVICE: Final[Mapping[Reason, Advice]] = MappingProxyType(
+    {
+        Reason.NPU_BROKER_UNREACHABLE: Advice(
+            _UNKNOWN, (_BROKER, _step("See that its socket is there.", "systemctl start devward-dcmi.socket"), _AGAIN)
+        ),
+        Reason.NPU_BROKER_SILENT: Advice(
+            _UNKNOWN,
+            (_BROKER, _DRIVER, _step("The broker ends by itself, or is ended, when a call hangs; one that cannot be is a hung driver.")),
+        ),
+        Reason.NPU_BROKER_GARBLED: Advice(
+            _UNKNOWN, (_step("See that the broker and the daemon are of one version.", "systemctl restart devward"), _BROKER, _REPORT)
+        ),
+        Reason.NPU_BROKER_CONFINED: Advice(
+            _UNKNOWN,
+            (
+                _step(
+                    "See which drop-in confines it, and take it away: the unit says why it must not be.",
+                    "systemctl cat devward-dcmi.service",
+                ),
+            ),
+        ),
+        Reason.NPU_LIBRARY_UNUSABLE: Advice(
+            _UNKNOWN,
+            (
+                _BROKER,
+                _step("See the library: it must be root's, and no other user's to write.", "ls -lL /usr/local/dcmi", "ldconfig -p"),
+                _step("Chips of the Ascend 950 and later have another library and no vNPUs: for them this is as it should be."),
+            ),
+        ),
+        Reason.NPU_DRIVER_FAILED: Advice(_UNKNOWN, (_DRIVER, _BROKER, _AGAIN)),
+        Reason.NPU_LIST_INCOMPLETE: Advice(_CARD, (_SMI, _DRIVER, _AGAIN)),
+        Reason.NPU_MODE_UNKNOWN: Advice(
+            _NO_EFFECT + " No vNPU is touched.", (_step("Ask the driver.", "npu-smi info -t vnpu-mode"), _DRIVER)
+        ),
+        Reason.NPU_ANSWER_ODD: Advice(_NO_EFFECT, (_SMI, _REPORT)),
+        Reason.NPU_UNREADABLE: Advice(_CARD, (_SMI, _DRIVER)),
+        Reason.NPU_NOT_READY: Advice(_CARD, (_step("Wait until the reset or the update is done."), _DRIVER)),
+        Reason.NPU_ID_UNKNOWN: Advice(_CARD, (_SMI, _DRIVER)),
+        Reason.NPU_ID_SHARED: Advice(_CARD, (_SMI, _DRIVER, _REPORT)),
+        Reason.NPU_DIE_UNKNOWN: Advice(_CARD, (_SMI, _DRIVER)),
+        Reason.NPU_DIE_SHARED: Advice(_CARD, (_SMI, _REPORT)),
+        Reason.NPU_DIE_CHANGED: Advice(_CARD, (_SMI, _ACCEPT)),
+        Reason.NPU_HEALTH_UNKNOWN: Advice(_CARD, (_SMI, _DRIVER)),
+        Reason.NPU_UNHEALTHY: Advice(
+            "The NPU may fail what runs on it. " + _CARD,
+            (_step("See its faults.", "npu-smi info", "npu-smi info -t health -i CARD"), _DRIVER),
+        ),
+        Reason.NPU_VNPUS_UNKNOWN: Advice(_CARD, (_SMI_VNPUS, _DRIVER)),
+        Reason.NPU_WINDOW: Advice(_CARD, (_SMI_VNPUS, _REPORT)),
+        Reason.NPU_NODES_UNREADABLE: Advice(
+            _CARD,
+            (
+                _step("See whether the directories can be read.", "ls -ld /dev /sys/dev/char"),
+                _step("See whether a drop-in of the unit hides them: PrivateDevices= must be off.", "systemctl cat devward.service"),
+            ),
+        ),
+        Reason.NPU_NODE_MISSING: Advice(
+            "No container can be given what has no node. " + _CARD,
+            (_NODES, _step("Let udev make the nodes again.", "udevadm trigger"), _DRIVER),
+        ),
+        Reason.NPU_NODE_MISMATCH: Advice(
+            "A container that is given the node may get another device than its name says. " + _CARD,
+            (
+                _NODES,
+                _step(
+                    "Find out who put it there, as a container with the host's /dev can. An audit watch names the process.",
+                    "auditctl -w DEVICE -p wa -k devward",
+                    "ausearch -k devward -i",
+                ),
+            ),
+        ),
+        Reason.NPU_NODE_UNMATCHED: Advice(
+            "A container that is given such a node cannot use it, or uses what devward knows nothing of.", (_NODES, _SMI_VNPUS, _AGAIN)
+        ),
+        Reason.VNPU_ID_SHARED: Advice(_VNPU, (_SMI_VNPUS, _REPORT)),
+        Reason.VNPU_FUNCTION_MISMATCH: Advice(_VNPU, (_SMI_VNPUS, _REPORT)),
+        Reason.VNPU_TEMPLATE_UNKNOWN: Advice(_VNPU, (_SMI_VNPUS, _REPORT)),
+        Reason.VNPU_USE_UNKNOWN: Advice(_VNPU + " What is not known to be idle counts as in use.", (_SMI_VNPUS, _DRIVER)),
+        Reason.VNPU_NOT_RECORDED: Advice(
+            "Containers that use one are not affected until the reboot.",
+            (
+                _RECORDS,
+                _step("Whoever made it left it out: a plugin in a container keeps a file of its own. One made with npu-smi has a line."),
+            ),
+        ),
+        Reason.VNPU_RECORD_UNMATCHED: Advice(
+            "At the next boot the vNPUs come back, and take cores that nobody asked for.",
+            (
+                _RECORDS,
+                _step(
+                    "With npu-smi, make one again and destroy it there, which takes its line away; or switch off that they are made again."
+                ),
+            ),
+        ),
+        Reason.VNPU_RECORDS_UNREADABLE: Advice(
+            _NO_EFFECT + " Which vNPUs come back at boot is not known.", (_RECORDS, _step("See its mode.", "ls -l /etc/vnpu.cfg"))
+        ),
+    }
+)

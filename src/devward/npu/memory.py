@@ -1,0 +1,136 @@
+"""What one look at NPUs leaves for the next: who was first seen where, and since when each vNPU is the one that it is. Pure.
+
+A vNPU is told from others of the same id by boot, die, id, function, template, by inode and time of change of its node, by how often its
+node came or went as device events told, and by how often it was missing from a complete list. Anything else makes it a new one, first
+seen now. A part that cannot be learned at the moment counts as it was: the vNPU has a fault meanwhile, and is compared when it can be.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from devward.npu.complaints import Suspect
+from devward.npu.facts import Chip, Vnpu
+from devward.npu.host import HostNode, Surroundings
+from devward.npu.numbering import vfid_of
+from devward.npu.views import CardView, VnpuView
+
+#: Card and device: where the vendor's library has a chip.
+Place = tuple[int, int]
+
+#: Hexadecimal digits of an identity's digest.
+DIGEST_LENGTH: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """All by which a vNPU is told from another one."""
+
+    boot_id: str
+    die: str
+    vdev: int
+    vfid: int
+    template: str
+    #: Of its node; 0 where it has none.
+    inode: int
+    ctime_ns: int
+    #: How often its node came or went, and how often events were lost that may have told of it.
+    sequence: int
+    losses: int
+    #: How often this id went before.
+    goings: int
+
+    @property
+    def identity(self) -> str:
+        """DIE/VDEV/TEMPLATE, by which people know it, and a digest of everything."""
+        rest = (self.boot_id, self.vfid, self.inode, self.ctime_ns, self.sequence, self.losses, self.goings)
+        whole = "/".join(map(str, (self.die, self.vdev, self.template, *rest)))
+        digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_LENGTH]
+        return f"{self.die or '-'}/{self.vdev}/{self.template or '-'}/{digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A vNPU as it was seen."""
+
+    place: Place
+    marks: Marks
+    view: VnpuView
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What earlier looks of this run of the daemon leave."""
+
+    #: The die that had a physical id, and the physical id that a die had, when first seen.
+    dies: Mapping[int, str] = field(default_factory=dict)
+    homes: Mapping[str, int] = field(default_factory=dict)
+    cards: Mapping[Place, CardView] = field(default_factory=dict)
+    vnpus: Mapping[Place, Mapping[int, Seen]] = field(default_factory=dict)
+    goings: Mapping[int, int] = field(default_factory=dict)
+    suspects: frozenset[Suspect] = frozenset()
+
+    def vnpu(self, place: Place, vdev: int) -> Seen | None:
+        """Return a vNPU as it was seen last."""
+        return self.vnpus.get(place, {}).get(vdev)
+
+    def vnpus_of(self, place: Place) -> Iterator[Seen]:
+        """Return the vNPUs that were seen at a place."""
+        return iter(self.vnpus.get(place, {}).values())
+
+
+NO_MEMORY: Final = Memory()
+
+
+def marks(boot_id: str, chip: Chip, vnpu: Vnpu, surroundings: Surroundings, memory: Memory) -> Marks:
+    """Return by what a vNPU is told from others, as far as that can be learned now."""
+    seen = memory.vnpu((chip.card, chip.device), vnpu.vdev)
+    before = seen.marks if seen is not None else None
+    name = f"vdavinci{vnpu.vdev}"
+    inode, ctime_ns = _node_marks(None if surroundings.nodes is None else surroundings.nodes.get(name))
+    if surroundings.nodes is None and before is not None:
+        inode, ctime_ns = before.inode, before.ctime_ns
+    return Marks(
+        boot_id=boot_id,
+        die=chip.die or (before.die if before is not None else ""),
+        vdev=vnpu.vdev,
+        vfid=vnpu.vfid or 0,
+        template=vnpu.template or (before.template if before is not None else ""),
+        inode=inode,
+        ctime_ns=ctime_ns,
+        sequence=surroundings.sequences.get(name, 0),
+        losses=surroundings.losses,
+        goings=before.goings if before is not None else memory.goings.get(vnpu.vdev, 0),
+    )
+
+
+def first_seen(marks_now: Marks, place: Place, memory: Memory, now_usec: int) -> int:
+    """Return since when this vNPU is known: now, unless the last look saw exactly this one."""
+    seen = memory.vnpu(place, marks_now.vdev)
+    return seen.view.first_seen_usec if seen is not None and seen.marks == marks_now else now_usec
+
+
+def remember(
+    before: Memory,
+    homes: Iterable[tuple[int, str]],
+    cards: Mapping[Place, CardView],
+    vnpus: Mapping[Place, Mapping[int, Seen]],
+    suspects: frozenset[Suspect],
+) -> Memory:
+    """Return what to hand over; `homes` are physical ids and dies of which there is no doubt."""
+    dies, places = dict(before.dies), dict(before.homes)
+    for phy, die in homes:
+        if phy not in dies and die not in places:
+            dies[phy], places[die] = die, phy
+    goings = dict(before.goings)
+    for place, known in before.vnpus.items():
+        for vdev in known.keys() - vnpus.get(place, {}).keys():
+            # An id that no vNPU can have is never vouched for, and there are too many of them to count.
+            if vfid_of(vdev) is not None:
+                goings[vdev] = goings.get(vdev, 0) + 1
+    return Memory(dies, places, cards, vnpus, goings, suspects)
+
+
+def _node_marks(node: HostNode | None) -> tuple[int, int]:
+    return (node.inode, node.ctime_ns) if node is not None else (0, 0)
