@@ -87,6 +87,11 @@ def test_a_host_without_it_has_no_doubt(tmp_path: Path) -> None:
     assert (found.state, found.finding(100)) == (SourceState.NOT_PRESENT, Finding.CLEAN)
 
 
+def test_a_directory_without_the_files_is_doubt(tmp_path: Path) -> None:
+    (tmp_path / "uda").mkdir()
+    assert scan_uda(str(tmp_path)).finding(100) is Finding.UNKNOWN
+
+
 @pytest.mark.parametrize("name", ["udevice", "namespace_node"])
 @pytest.mark.parametrize("content", [None, "nonsense", "\xe4", "directory", "fifo", "large"])
 def test_what_exists_and_cannot_be_read_is_doubt(proc: Path, name: str, content: str | None) -> None:

@@ -3,6 +3,7 @@
 Reading opens no device. A record that is not understood leaves doubt about its device, a file that is not understood about all of them.
 """
 
+import os
 import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -104,15 +105,15 @@ def scan_uda(proc: str = "/proc") -> UdaScan:
         try:
             texts.append(read_all(path, _MAX_SIZE).decode("ascii"))
         except FileNotFoundError:
-            # Older drivers have neither; one alone is a form that is not known.
             continue
         except OSError as error:
             return UdaScan(SourceState.UNREADABLE, doubts=(Doubt(UdaDoubt.UDA_UNREADABLE, path, error.errno or 0),))
         except UnicodeDecodeError:
             return UdaScan(SourceState.UNREADABLE, doubts=(Doubt(UdaDoubt.UDA_MALFORMED, path),))
-    if not texts:
+    if not texts and not os.path.lexists(directory):
         return UdaScan(SourceState.NOT_PRESENT)
-    if len(texts) == 1:
+    if len(texts) != 2:
+        # Older drivers have no such directory; one without these files is a form that is not known.
         return UdaScan(SourceState.UNREADABLE, doubts=(Doubt(UdaDoubt.UDA_MALFORMED, directory),))
     try:
         devices, spaces = parse_devices(texts[0]), parse_spaces(texts[1])
