@@ -62,8 +62,7 @@ class Host:
 
     def is_own(self, chip: Chip, vdev: int) -> bool:
         """Whether a vNPU is this chip's, by its number, and no other chip lists it."""
-        phy = self.own_phy(chip)
-        return phy is not None and vdev in window(phy) and len(self.listed_by[vdev]) == 1
+        return len(self.listed_by[vdev]) == 1 and (phy := self.own_phy(chip)) is not None and vdev in window(phy)
 
 
 def faults(chip: Chip, host: Host, memory: Memory, surroundings: Surroundings) -> list[Fault]:

@@ -15,7 +15,7 @@ from devward.npu.chips import Host, faults, is_not_offered, node_fault, oddities
 from devward.npu.complaints import Complaints, Fault
 from devward.npu.facts import Aspect, Chip, Inventory, Mode, Vnpu
 from devward.npu.host import Surroundings
-from devward.npu.memory import Memory, Place, Seen, first_seen, marks, remember
+from devward.npu.memory import Memory, Place, Seen, marks, remember
 from devward.npu.numbering import TEMPLATE, vfid_of
 from devward.npu.presence import MANAGERS
 from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView, Management, Protection, Use, Verdict, VnpuView
@@ -168,16 +168,19 @@ class _Look:
         place = (chip.card, chip.device)
         is_own = self._host.is_own(chip, vnpu.vdev)
         nodes = self._surroundings.nodes or {}
-        fault = self._vnpu_fault(chip, vnpu)
+        fault = self._vnpu_fault(vnpu, is_own=is_own)
         if fault.reason is Reason.NPU_NODE_MISSING:
             self._complaints.suspect(fault, f"card/{card.name}", vnpu.vdev)
         elif fault.reason is not Reason.OK:
             self._complaints.add_vnpu(fault, card.name, vnpu.vdev)
         known = marks(self._said.boot_id, chip, vnpu, self._surroundings, self._before)
+        before = self._before.vnpu(place, vnpu.vdev)
+        if before is not None and before.marks != known:
+            before = None  # another one of this id
         view = VnpuView(
             name=f"v{vnpu.vdev:04d}" if is_own else _vnpu_place_name(vnpu.vdev, place),
             vdev=vnpu.vdev,
-            identity=known.identity,
+            identity=before.view.identity if before is not None else known.identity,
             card=card.name,
             template=vnpu.template or "",
             vfid=UNKNOWN_NUMBER if vnpu.vfid is None else vnpu.vfid,
@@ -187,18 +190,18 @@ class _Look:
             verdict=Verdict.UNKNOWN,
             reason=fault.reason or card.reason,
             text=fault.sentence or _of_its_card(card),
-            first_seen_usec=first_seen(known, place, self._before, self._now),
+            first_seen_usec=before.view.first_seen_usec if before is not None else self._now,
             grace_start_usec=0,
             confirmations=0,
             eligible_at_usec=0,
         )
         self._remember(Seen(place, known, view))
 
-    def _vnpu_fault(self, chip: Chip, vnpu: Vnpu) -> Fault:
+    def _vnpu_fault(self, vnpu: Vnpu, *, is_own: bool) -> Fault:
         """Return what alone keeps a vNPU from being vouched for, the weightiest first; OK where nothing does."""
         if len(self._host.listed_by[vnpu.vdev]) > 1:
             return Fault(Reason.VNPU_ID_SHARED)
-        if not self._host.is_own(chip, vnpu.vdev):
+        if not is_own:
             # The chip has the fault: its list, or its physical id, cannot be believed.
             return Fault(Reason.OK)
         if vnpu.vfid is None or vnpu.vfid != vfid_of(vnpu.vdev):

@@ -105,12 +105,6 @@ def marks(boot_id: str, chip: Chip, vnpu: Vnpu, surroundings: Surroundings, memo
     )
 
 
-def first_seen(marks_now: Marks, place: Place, memory: Memory, now_usec: int) -> int:
-    """Return since when this vNPU is known: now, unless the last look saw exactly this one."""
-    seen = memory.vnpu(place, marks_now.vdev)
-    return seen.view.first_seen_usec if seen is not None and seen.marks == marks_now else now_usec
-
-
 def remember(
     before: Memory,
     homes: Iterable[tuple[int, str]],
