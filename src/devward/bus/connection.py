@@ -94,8 +94,8 @@ class _EncodedMessage(Message):
     """A message whose body is in the wire format already."""
 
     def __init__(self, body: Encoded, **fields: Any) -> None:
-        # An empty array in its place lets the library write the header.
-        super().__init__(body=[{} if fields["signature"].startswith("a{") else []], **fields)
+        # Some body lets the library write the header.
+        super().__init__(body=list(body.like), **fields)
         self._encoded = body.data
 
     def _marshall(self, negotiate_unix_fd: bool = False) -> bytearray:  # noqa: FBT001, FBT002  # the library's signature
@@ -352,7 +352,7 @@ class BusConnection:
         flags = MessageFlag.NO_REPLY_EXPECTED | MessageFlag.NO_AUTOSTART
         self._send(signature, body, flags=flags, destination=destination, path=path, interface=interface, member=member)
 
-    def emit_signal(self, path: str, interface: str, member: str, signature: str, body: Sequence[object]) -> None:
+    def emit_signal(self, path: str, interface: str, member: str, signature: str, body: Sequence[object] | Encoded) -> None:
         """Send a signal to everybody. Does nothing without a connection: there is nobody to hear it."""
         self._send(signature, body, message_type=MessageType.SIGNAL, path=path, interface=interface, member=member)
 

@@ -12,9 +12,9 @@ from devward.bus.connection import MethodCall, variant
 from devward.bus.contract import Contract, Property
 from devward.bus.log_control import LogControlInterface
 from devward.bus.messages import Body
-from devward.bus.publisher import PublishedObject, Publisher, Values, property_values
+from devward.bus.publisher import Publisher, Values, property_values
 from devward.bus.refusal import PROPERTY_READ_ONLY, UNKNOWN_INTERFACE, UNKNOWN_OBJECT, UNKNOWN_PROPERTY, Refusal
-from devward.bus.wire import entry, objects
+from devward.bus.wire import objects
 from devward.text import quoted
 
 _OF_EVERY_NODE = (names.PEER_INTERFACE, names.INTROSPECTABLE_INTERFACE)
@@ -27,8 +27,6 @@ class Objects:
         self._contract = contract
         self._publisher = publisher
         self._log_control = log_control
-        #: What GetManagedObjects said last of each object.
-        self._entries: dict[str, tuple[PublishedObject, bytes]] = {}
 
     def interfaces(self, path: str, interface: str, member: str) -> tuple[str, ...]:
         """Return the interfaces of an object among which a call's member is to be looked for.
@@ -68,24 +66,7 @@ class Objects:
 
     def get_managed_objects(self, _: MethodCall) -> Body:
         """Answer ObjectManager.GetManagedObjects: all objects below the root."""
-        below = names.ROOT_PATH + "/"
-        before = self._entries
-        self._entries = {}
-        for path, shown in self._publisher.tree.items():
-            if path.startswith(below):
-                known = before.get(path)
-                self._entries[path] = known if known is not None and known[0] is shown else (shown, self._entry(shown))
-        return objects(encoded for _, encoded in self._entries.values())
-
-    def _entry(self, shown: PublishedObject) -> bytes:
-        properties = {name: self._contract.interfaces[name].properties for name in shown.interfaces}
-        return entry(
-            shown.path,
-            {
-                name: [(one, properties[name][one].signature, value) for one, value in values.items()]
-                for name, values in shown.interfaces.items()
-            },
-        )
+        return objects(self._publisher.entries())
 
     def writable_property(self, path: str, interface: str, name: str) -> Property:
         """Return the property that a Set means. Refusal where there is none, or it cannot be set."""

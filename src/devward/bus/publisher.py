@@ -16,6 +16,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from devward import names
 from devward.bus.connection import Variant, check_type, variant
 from devward.bus.contract import Contract, Emits
+from devward.bus.wire import Encoded, InterfaceWriter, added, entry
 
 _log = logging.getLogger(__name__)
 
@@ -46,13 +47,13 @@ class OutgoingSignal:
     interface: str
     member: str
     signature: str
-    body: tuple[object, ...]
+    body: tuple[object, ...] | Encoded
 
 
 #: Signals that are sent before the event loop may do something else.
 SIGNALS_PER_TURN: Final = 32
 
-Emit = Callable[[str, str, str, str, Sequence[object]], None]
+Emit = Callable[[str, str, str, str, Sequence[object] | Encoded], None]
 
 
 class Named(Protocol):
@@ -82,6 +83,31 @@ class Rendered(Generic[View]):
             yield made[1]
 
 
+class Entries:
+    """What GetManagedObjects and InterfacesAdded say of each object, in the wire format; kept while the object stays the same one."""
+
+    def __init__(self, contract: Contract) -> None:
+        self._writers = {
+            name: InterfaceWriter(name, {prop.name: prop.signature for prop in interface.properties.values()})
+            for name, interface in contract.interfaces.items()
+        }
+        self._kept: dict[str, tuple[PublishedObject, bytes]] = {}
+
+    def one(self, shown: PublishedObject) -> bytes:
+        """Return one object."""
+        known = self._kept.get(shown.path)
+        if known is None or known[0] is not shown:
+            known = (shown, entry(shown.path, [(self._writers[name], values) for name, values in shown.interfaces.items()]))
+            self._kept[shown.path] = known
+        return known[1]
+
+    def of(self, objects: Iterable[PublishedObject]) -> list[bytes]:
+        """Return all objects that there are, and forget those that are not there any more."""
+        found = [(shown, self.one(shown)) for shown in objects]
+        self._kept = {shown.path: (shown, data) for shown, data in found}
+        return [data for _, data in found]
+
+
 class PublishError(Exception):
     """A value that does not fit the contract was about to be published: a mistake in the code."""
 
@@ -97,6 +123,7 @@ class Publisher:
         #: The objects as they were given, by path: the same one again costs nothing.
         self._given: Mapping[str, PublishedObject] = {}
         self._announced: Tree = self._tree
+        self._entries = Entries(contract)
         self._waiting: deque[Iterator[OutgoingSignal]] = deque()
         self._announce_due = False
         self._sending = False
@@ -120,10 +147,14 @@ class Publisher:
             self._announce_due = True
             asyncio.get_running_loop().call_soon(self._announce)
 
+    def entries(self) -> list[bytes]:
+        """Return every object below the root in the wire format."""
+        return self._entries.of(shown for path, shown in self._tree.items() if path != names.ROOT_PATH)
+
     def _announce(self) -> None:
         self._announce_due = False
         before, self._announced = self._announced, self._tree
-        self._waiting.append(changes(self._contract, before, self._announced))
+        self._waiting.append(changes(self._contract, before, self._announced, self._entries.one))
         if not self._sending:
             self._send()
 
@@ -187,9 +218,10 @@ def _problem(signature: str, values: frozenset[str], value: object) -> str:
     return ""
 
 
-def changes(contract: Contract, before: Tree, after: Tree) -> Iterator[OutgoingSignal]:
+def changes(contract: Contract, before: Tree, after: Tree, encode: Callable[[PublishedObject], bytes]) -> Iterator[OutgoingSignal]:
     """Yield the signals that turn a client's picture of one tree into the other: removals, then additions, then changes.
 
+    `encode` returns an object in the wire format.
     The root object is there as long as the daemon is; it is never added or removed (ObjectManager is about the objects below it).
     """
     root, manager = names.ROOT_PATH, names.OBJECT_MANAGER_INTERFACE
@@ -200,16 +232,11 @@ def changes(contract: Contract, before: Tree, after: Tree) -> Iterator[OutgoingS
     for path, new in after.items():
         known = before.get(path)
         if new is not known and (known is None or known.identity != new.identity) and path != root:
-            yield OutgoingSignal(root, manager, "InterfacesAdded", "oa{sa{sv}}", (path, interface_values(contract, new)))
+            yield OutgoingSignal(root, manager, "InterfacesAdded", "oa{sa{sv}}", added(encode(new)))
     for path, new in after.items():
         known = before.get(path)
         if new is not known and known is not None and known.identity == new.identity:
             yield from _property_changes(contract, known, new)
-
-
-def interface_values(contract: Contract, shown: PublishedObject) -> dict[str, dict[str, Variant]]:
-    """Return what GetManagedObjects and InterfacesAdded say of an object."""
-    return {name: property_values(contract, name, values) for name, values in shown.interfaces.items()}
 
 
 def property_values(contract: Contract, interface: str, values: Values) -> dict[str, Variant]:
