@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,9 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from devward.cluster.evidence import Finding
+from devward.notify import Notifier
 from devward.npu import broker
-from devward.npu.destruction import read_node
-from devward.npu.facts import Aspect, Expected, Mode, Outcome, Problem, Refusal
+from devward.npu.caller import Caller
+from devward.npu.destruction import ScanResult, read_node
+from devward.npu.facts import Aspect, Expected, Mode, Node, Outcome, Problem, Refusal, Refused
+from devward.npu.gate import Gate
 from devward.npu.numbering import WILDCARD
 from devward.npu.protocol import (
     REQUEST_LIMIT,
@@ -30,11 +34,13 @@ from devward.npu.protocol import (
     ListRequest,
     RefusedAnswer,
     encode_request,
+    parse_answer,
 )
-from devward.npu.service import LONGEST_WAIT_NS, read_boot_id
-from sim.dcmi_broker import DEADLINE, WAIT, BrokerHost, until
+from devward.npu.service import LONGEST_WAIT_NS, Service, Settings, read_boot_id, require_wanted
+from sim.dcmi_broker import DEADLINE, GOOD, WAIT, BrokerHost, until
 from sim.dcmi_families import FAMILIES
 from sim.dcmi_simulator import Chip, DcmiSimulator, Vnpu, build_library, second_symbols
+from sim.dcmi_vendor import FakeChip, FakeVendor, vnpu
 from sim.journal_sink import JournalSink
 from sim.notify_sink import NotifySink
 
@@ -305,6 +311,75 @@ def test_a_caller_that_goes_away_during_the_scan_gets_nothing_destroyed(bench: B
         bench.host.set_scan(Finding.CLEAN)
         journal.wait_for(lambda record: record.get("DEVWARD_REASON") == ["caller-gone"])
         assert bench.destroyed == []
+
+
+def test_a_caller_is_wanted_while_it_waits() -> None:
+    def reason(seconds: float, caller: Caller) -> Refusal | None:
+        now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        expected = Expected("", 0, 0, 0, "", 100, 1, "", Node(1, 1, 1, 1))
+        try:
+            require_wanted(DestroyRequest(1, "r", now + int(seconds * 1e9), RUNTIME, expected), caller)
+        except Refused as refused:
+            return refused.reason
+        return None
+
+    here, there = socket.socketpair()
+    caller = Caller(here)
+    assert reason(60, caller) is None
+    assert reason(-0.001, caller) is Refusal.EXPIRED
+    assert reason(LONGEST_WAIT_NS / 1e9 + 60, caller) is Refusal.EXPIRED
+    there.close()
+    assert reason(60, caller) is Refusal.CALLER_GONE
+    caller.close()
+
+
+def test_a_list_for_one_who_has_gone_is_given_up(bench: Bench) -> None:
+    bench.start()
+    serial = bench.simulator.fault("dcmi_get_device_health", "hang")
+    with bench.host.connect() as connection:
+        connection.send(encode_request(ListRequest(1)))
+        bench.simulator.wait_for("dcmi_get_device_health")
+    bench.simulator.clear_faults(serial)
+    until(lambda: isinstance(bench.ask(ListRequest(2)), ListAnswer), "the broker is free")
+    # One chip for the first caller, two for the second.
+    assert len(bench.simulator.calls("dcmi_get_device_health")) == 3
+
+
+def test_an_error_of_our_own_after_the_call_leaves_it_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: to make a device node")
+    vendor = FakeVendor({(0, 0): FakeChip(0, vnpus={100: vnpu(100)})})
+    os.mknod(tmp_path / "vdavinci100", 0o20600, os.makedev(4000, 100))
+    node = read_node(100, str(tmp_path))
+    die = "00000001-00000002-00000003-00000004-00000005"
+    expires = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + LONGEST_WAIT_NS // 2
+    expected = Expected(read_boot_id(), 0, 0, 0, die, 100, 1, "vir05_1c_16g", node)
+    request = DestroyRequest(5, "request-5", expires, RUNTIME, expected)
+    held = Settings(None, str(tmp_path / "lock"), str(tmp_path), lambda: GOOD, lambda *_: ScanResult(Finding.CLEAN, "by the test"))
+    service = Service(held, Gate(DEADLINE, lambda: None), Notifier({}, monotonic=time.monotonic))
+    monkeypatch.setattr(service._access, "open", lambda: vendor)
+    here, there = socket.socketpair()
+    caller = Caller(here)
+
+    def answer() -> Answer:
+        service.serve(encode_request(request), caller)
+        return parse_answer(there.recv(4096))
+
+    def break_after(call: str) -> None:
+        if call == "total_resources" and len(vendor.destroyed) == 1:
+            raise RuntimeError("no library does this")
+
+    def break_before(call: str) -> None:
+        raise RuntimeError(f"nor this: {call}")
+
+    vendor.before = break_after
+    found = answer()
+    assert isinstance(found, DestroyAnswer)
+    assert (found.outcome, found.code) == (Outcome.UNKNOWN, 0)
+    vendor.before = break_before
+    assert refusal(answer()) is Refusal.INTERNAL
+    there.close()
+    caller.close()
 
 
 # --- hanging and ending ---------------------------------------------------------------------------------------------------

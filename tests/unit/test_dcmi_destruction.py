@@ -367,6 +367,7 @@ def test_success_after_which_it_is_still_there_is_none(host: Host, code: int) ->
     host.vendor.destroys, host.vendor.destroy_code = False, code
     answer = host.destroy()
     assert (answer.outcome, answer.code) == (Outcome.STILL_PRESENT, code)
+    assert answer.text.startswith("it is still listed; the library says: ")
     assert host.vendor.destroyed == [(2, 0, 149)]
 
 

@@ -89,6 +89,7 @@ def test_what_is_not_a_file_of_some_size_is_refused(root: Path, good: Path) -> N
     assert refusal(good.parent) is Refusal.LIBRARY_UNSAFE
     assert refusal("/") is Refusal.LIBRARY_UNSAFE
     assert refusal(good / "below") is Refusal.LIBRARY_UNSAFE
+    assert refusal(f"{good}/../{library.NAME}") is Refusal.LIBRARY_UNSAFE
     os.mkfifo(root / "fifo", 0o600)
     assert refusal(root / "fifo") is Refusal.LIBRARY_UNSAFE
     good.write_bytes(b"")

@@ -148,7 +148,7 @@ def _require_chip(expected: Expected, chip: Chip) -> None:
 def _require_vnpu(expected: Expected, vnpu: Vnpu) -> None:
     if vnpu.vfid != expected.vfid or vnpu.vfid != vfid_of(vnpu.vdev):
         raise Refused(Refusal.VFID_DIFFERS, f"vNPU {vnpu.vdev} has the function {vnpu.vfid} and not {expected.vfid}")
-    if vnpu.template is None or vnpu.template != expected.template:
+    if vnpu.template != expected.template:
         raise Refused(Refusal.TEMPLATE_DIFFERS, f"vNPU {vnpu.vdev} has the template {vnpu.template} and not {expected.template}")
     if vnpu.in_use is None:
         raise Refused(Refusal.USE_UNKNOWN, f"the driver does not say whether vNPU {vnpu.vdev} is in use")

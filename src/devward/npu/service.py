@@ -151,7 +151,7 @@ class Service:
             scan=self._settings.scan,
             step=self._step,
             lock=lambda: destroy_lock(self._settings.lock_file),
-            require_wanted=lambda: _require_wanted(request, caller),
+            require_wanted=lambda: require_wanted(request, caller),
             call=lambda: self._call(request),
             called=self._note_code,
         )
@@ -190,7 +190,8 @@ def read_boot_id() -> str:
         return file.read().strip()
 
 
-def _require_wanted(request: DestroyRequest, caller: Caller) -> None:
+def require_wanted(request: DestroyRequest, caller: Caller) -> None:
+    """Refused: nobody waits any more for what a destruction would do."""
     now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     if now > request.expires_ns:
         raise Refused(Refusal.EXPIRED, "the caller has given up: its time is over")
