@@ -167,6 +167,30 @@ class TestWrite:
         write(tmp_path / "etc" / "cdi" / NAME)
         assert {str(tmp_path), str(tmp_path / "etc"), str(tmp_path / "etc" / "cdi")} <= set(synced)
 
+    @pytest.mark.parametrize("act", ["remove", "sweep"])
+    def test_what_is_removed_is_gone_for_good(self, path: Path, act: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A file that is back after a crash would offer a device again that was withdrawn."""
+        order: list[str] = []
+        sync, unlink = os.fsync, os.unlink
+
+        def spy_sync(file: int) -> None:
+            order.append(f"fsync {os.readlink(f'/proc/self/fd/{file}')}")
+            sync(file)
+
+        def spy_unlink(*words: str, **named: int) -> None:
+            order.append("unlink")
+            unlink(*words, **named)
+
+        path.write_bytes(OLD)
+        (path.parent / f".devward.{NAME}.0123456789abcdef.tmp").touch()
+        monkeypatch.setattr(os, "fsync", spy_sync)
+        monkeypatch.setattr(os, "unlink", spy_unlink)
+        if act == "remove":
+            assert remove(path)
+        else:
+            assert len(store.sweep(str(path.parent))) == 1
+        assert order == ["unlink", f"fsync {path.parent}"]
+
     def test_no_descriptor_is_left_open(self, path: Path) -> None:
         before = len(os.listdir("/proc/self/fd"))
         write(path)

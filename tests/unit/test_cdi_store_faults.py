@@ -267,6 +267,13 @@ class TestErrors:
         assert failing.read_bytes() == OLD
         assert entries(failing.parent) == [NAME]
 
+    @pytest.mark.parametrize("error", ERRORS)
+    def test_a_removal_that_is_not_durable_is_an_error_though_the_file_is_gone(self, errfs: ErrFs, failing: Path, error: str) -> None:
+        errfs.set({"fsyncdir": error})
+        refused(lambda: remove(failing), ERRORS[error])
+        errfs.clear()
+        assert entries(failing.parent) == []
+
     def test_a_short_write_of_the_file_system_is_continued(self, errfs: ErrFs, failing: Path) -> None:
         errfs.set({"write": {"short": 100}})
         write(failing)
