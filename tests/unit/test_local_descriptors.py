@@ -1,5 +1,6 @@
 """Who holds a device: real processes in namespaces of their own, and trees that look like /proc where a moment must be chosen."""
 
+import errno
 import os
 import shutil
 import stat
@@ -415,6 +416,26 @@ def test_a_table_that_cannot_be_opened_is_doubt(host: Host) -> None:
 def test_a_process_that_lives_and_has_no_table_is_doubt(host: Host) -> None:
     shutil.rmtree(host.process(20) / "task/20/fd")
     assert host.scan(FULL).finding(FULL) is Finding.UNKNOWN
+
+
+class Refused(Separate):
+    """Is refused the type of everything, as the kernel refuses it of what lies on another user's FUSE mount."""
+
+    def mode_and_number(self, directory: int, name: bytes) -> tuple[int, int, int]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+@pytest.mark.parametrize(("target", "finding"), [("/proc/version", Finding.CLEAN), ("/dev/full", Finding.UNKNOWN)])
+def test_what_may_not_be_asked_for_is_no_device_on_a_mount_without_devices(host: Host, target: str, finding: Finding) -> None:
+    assert bool(os.statvfs(target).f_flag & os.ST_NODEV) is (finding is Finding.CLEAN)
+    directory = host.process(20)
+    host.descriptor(20, target)
+    assert host.scan(FULL, kernel=Refused()).finding(FULL) is finding
+    (directory / "task/20/fd/3").unlink()
+    (directory / "task/20/maps").write_text("400000-401000 rw-p 00000000 00:06 4 /somewhere\n")
+    (directory / "map_files").mkdir()
+    (directory / "map_files/400000-401000").symlink_to(target)
+    assert host.scan(FULL, kernel=Refused()).finding(FULL) is finding
 
 
 def test_mappings_that_cannot_be_read_are_doubt(host: Host) -> None:
