@@ -166,6 +166,28 @@ def test_r8_read_only_storage_is_survived_and_recovers_without_restart(tmp_path:
         assert daemon.call("CheckAllocation", "s", "kvm")[0] is True
 
 
+@pytest.mark.parametrize("tampered", ["{}", ""])
+def test_r1_the_file_is_in_order_before_devward_says_that_it_is_ready(daemon: DaemonProcess, tampered: str) -> None:
+    good = daemon.spec.read_bytes()
+    daemon.stop()
+    if tampered:
+        daemon.spec.write_text(tampered)
+    else:
+        daemon.spec.unlink()
+    before = len(daemon.events("started")), len(daemon.events("ready"))
+    daemon.start()
+    assert daemon.spec.read_bytes() == good
+    daemon.wait_property("", "Manager", "Ready", value=True)
+    assert (len(daemon.events("started")), len(daemon.events("ready"))) == (before[0] + 1, before[1] + 1)
+    told = [
+        (record["DEVWARD_EVENT"][0], record.get("DEVWARD_OUTCOME", [""])[0])
+        for record in daemon.journal.records()
+        if "DEVWARD_EVENT" in record
+    ]
+    latest = told[len(told) - told[::-1].index(("started", "")) :]
+    assert latest.index(("spec-repair", "success")) < latest.index(("ready", ""))
+
+
 def test_r1_an_allocation_repairs_the_file_before_it_is_answered(daemon: DaemonProcess) -> None:
     good = daemon.spec.read_bytes()
     for _ in range(20):

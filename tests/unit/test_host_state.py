@@ -118,14 +118,14 @@ FILE_CHANGES: dict[str, tuple[Callable[[Host], object], str]] = {
 
 
 class TestComparison:
-    def test_no_change_is_accepted(self, host: Host) -> None:
+    def test_r26_no_change_is_accepted(self, host: Host) -> None:
         assert host.compare() == (0, "")
         (host.cdi / "vendor.json").read_text()
         assert host.compare() == (0, "")
 
     @needs_root
     @pytest.mark.parametrize("change", NODE_CHANGES)
-    def test_a_changed_device_node_is_rejected(self, host: Host, change: str) -> None:
+    def test_r26_a_changed_device_node_is_rejected(self, host: Host, change: str) -> None:
         act, expected = NODE_CHANGES[change]
         act(host)
         status, text = host.compare()

@@ -47,6 +47,18 @@ def test_success(tree: Path) -> None:
     assert not list(tree.rglob(".hypothesis"))
 
 
+def test_r27_the_unit_tests_run_again_as_user_and_group_65534_without_any_capability(tree: Path) -> None:
+    nobody = "os.geteuid() or pytest.skip('needs non-root: for the test')"
+    write(
+        tree,
+        f"{nobody}; assert (os.getresuid(), os.getresgid(), os.getgroups()) == ((65534,) * 3, (65534,) * 3, [])",
+        f"{nobody}; assert 'CapEff:\\t0000000000000000' in pathlib.Path('/proc/self/status').read_text()",
+        f"{nobody}; pytest.raises(PermissionError, pathlib.Path('of-ours').touch)",
+    )
+    status, lines = run(tree / "tests/run", "unit", "nobody")
+    assert (status, lines[-1]) == (0, "3 passed, 0 failed, 3 skipped"), lines
+
+
 def test_failures_errors_and_skips_that_are_not_allowed_count(tree: Path) -> None:
     write(tree, "pass", "assert False", "pytest.skip('later')")
     (tree / "tests/unit/test_broken.py").write_text("import no_such_module\n")
