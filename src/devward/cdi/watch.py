@@ -32,7 +32,6 @@ _FILE_MASK = Mask.MODIFY | Mask.ATTRIB | Mask.CLOSE_WRITE | Mask.DONT_FOLLOW
 _PARENT_MASK = (
     Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.ONLYDIR | Mask.MASK_ADD
 )
-_SELF_GONE = Mask.DELETE_SELF | Mask.MOVE_SELF | Mask.UNMOUNT | Mask.IGNORED | Mask.OVERFLOW
 
 
 class Touched(StrEnum):
