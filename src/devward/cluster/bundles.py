@@ -7,7 +7,7 @@ bundle that cannot be read, or is not what runtimes write, might name anything. 
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -95,6 +95,11 @@ class Bundle:
     #: None where it could not be read; the scan's doubts say why.
     facts: BundleFacts | None
 
+    @property
+    def is_sandbox(self) -> bool:
+        """Whether it holds a Pod's namespaces, and is no container that the Pod asks for."""
+        return self.facts is not None and self.facts.type is ContainerType.SANDBOX
+
 
 @dataclass(frozen=True, slots=True)
 class BundleScan:
@@ -103,6 +108,24 @@ class BundleScan:
     roots: tuple[SeenRoot, ...] = ()
     bundles: tuple[Bundle, ...] = ()
     doubts: tuple[Doubt, ...] = ()
+    # What the bundles of containers that were not seen to have ended name: a cycle asks for hundreds of vNPUs and Pods.
+    _by_vdev: dict[int, list[Bundle]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _by_number: dict[DeviceNumber, list[Bundle]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _by_uid: dict[str, list[Bundle]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    #: Of Pods that cannot be told.
+    _without_uid: list[Bundle] = field(init=False, repr=False, compare=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Index the bundles."""
+        for bundle, facts in self.living:
+            for vdev in facts.vdevs:
+                self._by_vdev.setdefault(vdev, []).append(bundle)
+            for number in facts.devices:
+                self._by_number.setdefault(number, []).append(bundle)
+            for uid in facts.pod_uids:
+                self._by_uid.setdefault(uid, []).append(bundle)
+            if facts.is_of_kubernetes and not facts.pod_uids:
+                self._without_uid.append(bundle)
 
     @property
     def living(self) -> Iterator[tuple[Bundle, BundleFacts]]:
@@ -117,24 +140,28 @@ class BundleScan:
 
     def owners(self, vdev: int, number: DeviceNumber) -> tuple[Bundle, ...]:
         """Return the living containers that name exactly this vNPU."""
-        return tuple(bundle for bundle, facts in self.living if facts.names(vdev, number))
+        by_vdev = self._by_vdev.get(vdev, [])
+        return (*by_vdev, *(bundle for bundle in self._by_number.get(number, []) if bundle not in by_vdev))
 
     def finding(self, vdev: int, number: DeviceNumber) -> Finding:
         """Return whether a living container owns a vNPU."""
-        if self.owners(vdev, number):
+        if vdev in self._by_vdev or number in self._by_number:
             return Finding.HELD
         return Finding.UNKNOWN if self.doubts else Finding.CLEAN
 
     def pod_finding(self, uid: str, *, containers_only: bool) -> Finding:
         """Return whether a Pod has a living container; a sandbox is one of them unless `containers_only`."""
-        doubtful = bool(self.doubts)
-        for _, facts in self.living:
-            if containers_only and facts.type is ContainerType.SANDBOX:
-                continue
-            if uid in facts.pod_uids:
-                return Finding.HELD
-            doubtful |= facts.is_of_kubernetes and not facts.pod_uids
-        return Finding.UNKNOWN if doubtful else Finding.CLEAN
+
+        def counts(bundle: Bundle) -> bool:
+            return not (containers_only and bundle.is_sandbox)
+
+        if any(map(counts, self._by_uid.get(uid, ()))):
+            return Finding.HELD
+        return Finding.UNKNOWN if self.doubts or any(map(counts, self._without_uid)) else Finding.CLEAN
+
+    def sandboxes(self, uid: str) -> frozenset[str]:
+        """Return the ids of a Pod's living sandboxes."""
+        return frozenset(bundle.id for bundle in self._by_uid.get(uid, ()) if bundle.is_sandbox)
 
 
 def runtime_of(container_runtime_version: str) -> Runtime | None:

@@ -7,7 +7,7 @@ several hierarchies at once, so two of them are read: one might be missing.
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -55,13 +55,20 @@ class CgroupScan:
     pod_uids: frozenset[str] = frozenset()
     containers: tuple[ContainerGroup, ...] = ()
     doubts: tuple[Doubt, ...] = ()
+    # A cycle asks for hundreds of Pods.
+    _by_uid: dict[str, list[ContainerGroup]] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Index the containers."""
+        for group in self.containers:
+            self._by_uid.setdefault(group.pod_uid, []).append(group)
 
     def pod_finding(self, uid: str, sandboxes: frozenset[str] | None = None) -> Finding:
         """Return whether a Pod has a group; with `sandboxes`, ids of sandbox containers, whether it has a container besides those."""
         if sandboxes is None:
             held = uid in self.pod_uids
         else:
-            populated = (group for group in self.containers if group.pod_uid == uid and group.is_populated is not False)
+            populated = (group for group in self._by_uid.get(uid, ()) if group.is_populated is not False)
             held = any(group.container_id not in sandboxes for group in populated)
         if held:
             return Finding.HELD

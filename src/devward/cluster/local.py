@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from devward.cluster.bundle import ContainerType
 from devward.cluster.bundles import BundleScan, BundleScanner, runtime_of
 from devward.cluster.cgroups import CgroupScan, is_populated, scan_cgroups
 from devward.cluster.descriptors import DescriptorScan, Trace, scan_descriptors
@@ -106,10 +105,9 @@ class LocalEvidence:
 
     def pod(self, uid: str, *, containers_only: bool) -> Finding:
         """Return whether a Pod lives here. With `containers_only` a sandbox is no sign of it: that of a failing Pod lives all the time."""
-        sandboxes = frozenset(bundle.id for bundle, facts in self.bundles.living if facts.type is ContainerType.SANDBOX)
         found = (
             self.bundles.pod_finding(uid, containers_only=containers_only),
-            self.cgroups.pod_finding(uid, sandboxes if containers_only else None),
+            self.cgroups.pod_finding(uid, self.bundles.sandboxes(uid) if containers_only else None),
             Finding.UNKNOWN if self.doubts else Finding.CLEAN,
         )
         return strongest(found)
@@ -170,9 +168,5 @@ def _runtime_doubts(bundles: BundleScan, version: str | None) -> list[Doubt]:
 
 def _without_bundle(cgroups: CgroupScan, bundles: BundleScan) -> list[Doubt]:
     known = {bundle.id for bundle in bundles.bundles}
-    missing = [
-        group
-        for group in cgroups.containers
-        if group.container_id not in known and group.is_populated is not False and not _OF_A_USER.search(group.path)
-    ]
-    return [Doubt(LocalDoubt.CONTAINER_WITHOUT_BUNDLE, group.path) for group in missing if is_populated(group.path) is not False][:_NAMED]
+    missing = (group.path for group in cgroups.containers if group.container_id not in known and not _OF_A_USER.search(group.path))
+    return [Doubt(LocalDoubt.CONTAINER_WITHOUT_BUNDLE, path) for path in missing if is_populated(path) is not False][:_NAMED]
