@@ -8,6 +8,7 @@ import socket
 import sys
 import uuid
 from dataclasses import dataclass, replace
+from typing import Any
 
 from devward import __version__, config, names
 from devward.allocation import AllocationCheck
@@ -23,10 +24,12 @@ from devward.devices.health import DeviceState, sentence
 from devward.devices.hypervisor import HypervisorProber
 from devward.devices.registry import DeviceRegistry
 from devward.errors import BusError, ConfigError, ConfigRefused
+from devward.findings import FindingTrail
 from devward.journal import Journal, Priority
 from devward.logs import Logs
 from devward.model import ActionRequest, Allocation, DeviceKind, Finding, Health, Outcome, Reason, RepairCause, SpecState, Trigger
 from devward.notify import Notifier
+from devward.npu.room import NpuRoom
 from devward.remembered import Remembered, with_bounded_pause
 from devward.service import Identification, Service, own_request
 from devward.state import Lock, StateStore
@@ -38,8 +41,6 @@ _log = logging.getLogger(__name__)
 HOUSEKEEPING = 60.0
 #: Seconds that stopping may wait for a pass under way.
 STOP_DEADLINE = 10.0
-#: How many findings that come, or go, together are recorded one by one.
-FINDINGS_AT_ONCE = 10
 #: Seconds until it is looked at again whether a check that is published as under way has ended.
 CHECKING_RECHECK = 0.25
 
@@ -69,12 +70,12 @@ class Daemon:
         self._journal = Journal(self._journal_socket, stderr=sys.stderr)
         self._logs = Logs(self._journal, loaded.config.log.level)
         self._audit = Audit(self._journal, version=__version__, new_id=_new_id, monotonic=clock.monotonic)
+        self._findings = FindingTrail(self._audit)
         self._loaded = loaded
         self._lock = Lock(options.runtime_directory)
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready: bool | None = None
-        self._known_findings: dict[tuple[Reason, str, str], Finding] = {}
         self._publishing = False
         self._recheck: asyncio.TimerHandle | None = None
 
@@ -90,6 +91,13 @@ class Daemon:
         files = Worker("files", self._file_system_answers)
         scans = Worker("scan", self._file_system_answers)
         states = Worker("state")
+        self._npus = NpuRoom(
+            self._loaded.config.npu,
+            audit=self._audit,
+            clock=self._clock,
+            call=self._call,
+            on_change=self._publish_soon,
+        )
         self._registry = DeviceRegistry(
             self._loaded.config.hypervisor,
             make_prober=self._make_prober,
@@ -97,6 +105,7 @@ class Daemon:
             on_change=self._device_changed,
             on_overflow=self._overflow,
             on_mounts=self._mounts_changed,
+            on_npu=self._npus.seen,
         )
         self._remembered = Remembered(with_bounded_pause(remembered.state, self._clock.realtime_usec()), store, states)
         self._reconciler = CdiReconciler(
@@ -114,6 +123,7 @@ class Daemon:
             identification=Identification(__version__, socket.gethostname()),
             registry=self._registry,
             reconciler=self._reconciler,
+            npus=self._npus,
             remembered_state=self._remembered,
             audit=self._audit,
             clock=self._clock,
@@ -170,6 +180,7 @@ class Daemon:
         """End in the order opposite to the start, each step within a bound."""
         try:
             async with asyncio.timeout(STOP_DEADLINE):
+                await self._npus.close()
                 await self._registry.close()
                 await self._reconciler.close()
                 await self._bus.close()
@@ -190,6 +201,7 @@ class Daemon:
         self._service.started = True
         self._publish()
         self._notifier.ready(self._service.readiness().status)
+        self._npus.open()
 
     async def _keep_house(self) -> None:
         while True:
@@ -274,6 +286,9 @@ class Daemon:
     def _mounts_changed(self) -> None:
         self._reconciler.nudge(Trigger.MOUNTS)
 
+    async def _call(self, *arguments: Any, **limits: Any) -> object:
+        return await self._bus.connection.call(*arguments, **limits)
+
     def _file_system_answers(self) -> None:
         self._reconciler.nudge(Trigger.TIMER, scan=True)
 
@@ -298,7 +313,7 @@ class Daemon:
 
     def _publish(self) -> None:
         self._publishing = False
-        self._record_findings()
+        self._findings.record(self._service.findings())
         self._bus.publish()
         if self._recheck is not None:
             self._recheck.cancel()
@@ -314,35 +329,6 @@ class Daemon:
             self._ready = readiness.ready
             kind = "ready" if readiness.ready else "degraded"
             self._audit.transition("readiness", kind, f"{kind.capitalize()}: {readiness.status}", reason=readiness.reasons)
-
-    def _record_findings(self) -> None:
-        current = {(finding.code, finding.subject, finding.text): finding for finding in self._service.findings()}
-        self._record_some([current[key] for key in sorted(current.keys() - self._known_findings.keys())], "finding", "")
-        gone = [self._known_findings[key] for key in sorted(self._known_findings.keys() - current.keys())]
-        self._record_some(gone, "finding-cleared", "No longer: ")
-        self._known_findings = current
-
-    def _record_some(self, findings: list[Finding], kind: str, prefix: str) -> None:
-        """Record findings, of many only the first and their number: whoever may make files in a directory must not fill the journal."""
-        for finding in findings[:FINDINGS_AT_ONCE]:
-            self._record_finding(finding, kind, prefix)
-        more = len(findings) - FINDINGS_AT_ONCE
-        if more > 0:
-            self._audit.transition("many findings", kind, f"{prefix}{more} more findings; ListFindings has them", subject="-", count=more)
-
-    def _record_finding(self, finding: Finding, kind: str, prefix: str) -> None:
-        if finding.code is Reason.DEVICE_DRIFT and kind == "finding":
-            kind = "device-drift"
-        device = finding.subject if finding.code is Reason.DEVICE_DRIFT else ""
-        self._audit.transition(
-            # Not by file: the name is whatever somebody called it, and each new one would have records of its own.
-            f"{finding.code} in {os.path.dirname(finding.subject)}",
-            kind,
-            prefix + (finding.text if finding.subject in finding.text else f"{finding.subject}: {finding.text}"),
-            subject=finding.subject,
-            reason=finding.code,
-            device=device,
-        )
 
     # --- configuration -------------------------------------------------------------------------------------------------
     def _hangup(self) -> None:
@@ -372,6 +358,7 @@ class Daemon:
         self._service.loaded = self._keep_startup_settings(loaded)
         self._logs.set_log_level(loaded.config.log.level)
         self._registry.configure(loaded.config.hypervisor)
+        await self._npus.configure(loaded.config.npu)
         await self._reconciler.configure(loaded.config.cdi)
         self._loaded = loaded
         self._audit.event(

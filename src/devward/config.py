@@ -14,7 +14,7 @@ from typing import Any
 
 from devward import names
 from devward.errors import ConfigError
-from devward.model import CdiMode, DeviceKind, Finding, Reason, WithdrawPolicy
+from devward.model import CdiMode, DeviceKind, Finding, NpuDevices, Reason, WithdrawPolicy
 from devward.text import printable
 
 MAXIMUM_FILE_SIZE = 1 << 20
@@ -60,7 +60,7 @@ def _integer(minimum: int, maximum: int) -> Callable[[object], int]:
     return parse
 
 
-def _choice(choices: type[CdiMode] | type[WithdrawPolicy]) -> Callable[[object], object]:
+def _choice(choices: type[CdiMode] | type[WithdrawPolicy] | type[NpuDevices]) -> Callable[[object], object]:
     def parse(value: object) -> object:
         if not isinstance(value, str) or value not in list(choices):
             raise _Wrong(f"must be one of {', '.join(choices)}, is {_shown(value)}")
@@ -189,6 +189,11 @@ KEYS: tuple[Key, ...] = (
         "From how many repairs of one file in 10 seconds on it counts as contested and repairs are spaced out.",
     ),
     Key(
+        "npu", "devices", "auto", _choice(NpuDevices), "auto or off",
+        "auto: watch the Ascend NPUs of this host from the moment that the first node of one is seen. off: do not look at them, and never"
+        " ask for the vendor's library.",
+    ),
+    Key(
         "log", "level", "info", _word("debug", "info", "notice", "warning", "err"), "debug, info, notice, warning or err",
         "The least important messages that are logged. Audit records are always written.",
     ),
@@ -223,6 +228,13 @@ class CdiConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class NpuConfig:
+    """Section `npu`."""
+
+    devices: NpuDevices = NpuDevices.AUTO
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     """Section `log`."""
 
@@ -236,6 +248,7 @@ class Config:
 
     hypervisor: HypervisorConfig
     cdi: CdiConfig
+    npu: NpuConfig
     log: LogConfig
 
 
@@ -287,6 +300,7 @@ def build(documents: list[tuple[str, bytes]]) -> LoadedConfig:
     config = Config(
         HypervisorConfig(**_section("hypervisor", values)),
         CdiConfig(**_section("cdi", values)),
+        NpuConfig(**_section("npu", values)),
         LogConfig(**_section("log", values)),
     )
     return LoadedConfig(config, MappingProxyType(sources), tuple(warnings.values()))
@@ -294,12 +308,12 @@ def build(documents: list[tuple[str, bytes]]) -> LoadedConfig:
 
 def effective(loaded: LoadedConfig) -> list[tuple[str, object, str]]:
     """List (key, value as TOML would hold it, source) for every key, in the schema's order."""
-    sections: dict[str, object] = {"hypervisor": loaded.config.hypervisor, "cdi": loaded.config.cdi, "log": loaded.config.log}
+    sections = {key.section: getattr(loaded.config, key.section) for key in KEYS}
     return [(key.path, _plain(key, getattr(sections[key.section], key.name)), loaded.sources[key.path]) for key in KEYS]
 
 
 def _plain(key: Key, value: object) -> object:
-    if key.name == "devices":
+    if key.path == "hypervisor.devices":
         return "auto" if value is None else [f"{names.DEVICE_DIRECTORY}/{kind}" for kind in value]  # type: ignore[attr-defined] # a tuple here
     if key.name == "expected_mode" and isinstance(value, int):
         return f"{value:04o}"

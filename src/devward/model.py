@@ -80,6 +80,13 @@ class CdiMode(StrEnum):
     OFF = "off"
 
 
+class NpuDevices(StrEnum):
+    """Which NPUs are watched."""
+
+    AUTO = "auto"
+    OFF = "off"
+
+
 class WithdrawPolicy(StrEnum):
     """When a device leaves its CDI file."""
 
@@ -276,8 +283,8 @@ REASON_TEXT: Mapping[Reason, str] = MappingProxyType(
         Reason.CONFIG_FALLBACK: "A setting was out of range and its default is used instead.",
         Reason.NPU_BROKER_UNREACHABLE: "The broker of the vendor's library of NPUs cannot be asked, or ended without an answer.",
         Reason.NPU_BROKER_SILENT: "The broker of the vendor's library of NPUs does not answer in time.",
-        Reason.NPU_BROKER_GARBLED: "The broker of the vendor's library of NPUs answers what cannot be, or in another version of the protocol.",
-        Reason.NPU_BROKER_CONFINED: "The broker of the vendor's library of NPUs does not run as the host's administrator, as the driver sees it.",
+        Reason.NPU_BROKER_GARBLED: "The broker of the vendor's library of NPUs answers what cannot be, or in another version.",
+        Reason.NPU_BROKER_CONFINED: "To the driver, the broker of the vendor's library of NPUs is not the host's administrator.",
         Reason.NPU_LIBRARY_UNUSABLE: "The vendor's library of NPUs is missing, not safe to load, or not one that devward can use.",
         Reason.NPU_DRIVER_FAILED: "The vendor's library cannot reach the driver, or cannot list the NPUs.",
         Reason.NPU_LIST_INCOMPLETE: "The list of NPUs is not complete, or changed while it was read.",

@@ -30,6 +30,7 @@ from devward.model import (
     SpecView,
     Trigger,
 )
+from devward.npu.room import NpuRoom
 from devward.readiness import DeviceStanding, Readiness, judge
 from devward.remembered import Remembered
 from devward.state import Pause, State
@@ -55,6 +56,7 @@ class Service:
         identification: Identification,
         registry: DeviceRegistry,
         reconciler: CdiReconciler,
+        npus: NpuRoom,
         remembered_state: Remembered,
         audit: Audit,
         clock: Clock,
@@ -67,6 +69,7 @@ class Service:
         self._identification = identification
         self._registry = registry
         self._reconciler = reconciler
+        self._npus = npus
         self._remembered = remembered_state
         self._audit = audit
         self._clock = clock
@@ -121,15 +124,15 @@ class Service:
 
     def cards(self) -> "Sequence[CardView]":
         """Return every NPU."""
-        return ()
+        return self._npus.cards()
 
     def vnpus(self) -> "Sequence[VnpuView]":
         """Return every vNPU."""
-        return ()
+        return self._npus.vnpus()
 
-    def explain_vnpu(self, name: str, *, full: bool) -> str:  # noqa: ARG002  # there is none to explain
+    def explain_vnpu(self, name: str, *, full: bool) -> str:  # nothing in it names workloads yet
         """Return what is known of a vNPU, as JSON."""
-        return json.dumps({"name": name})
+        return self._npus.explain_vnpu(name)
 
     def findings(self) -> Sequence[Finding]:
         """Return what an administrator should know, with the time when each was first seen."""
@@ -149,6 +152,7 @@ class Service:
             "manager": asdict(self.manager()),
             "devices": [self._describe_device(view) for view in self.devices()],
             "specs": [asdict(view) for view in self.specs()],
+            "npus": self._npus.describe(),
             # The text of a finding may name what another tool or workload has; the general sentence does not.
             "findings": [asdict(finding if full else replace(finding, text=REASON_TEXT[finding.code])) for finding in self.findings()],
             "event_source": self._registry.event_source,
@@ -169,6 +173,8 @@ class Service:
     async def rescan(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """Look at and probe every device, scan the engines' directories, and see to the files."""
         with self._audit.begin("action", "Rescan was asked for", member="Rescan", request=request) as record:
+            # They are looked at by and by: whoever asked waits for no vendor's library.
+            self._npus.look(request.trigger)
             checks = await self._registry.check_all(request.trigger)
             results = [
                 ActionResult(
@@ -267,7 +273,7 @@ class Service:
         expected = self.loaded.config.hypervisor
         for tracker in self._registry.trackers:
             found += tracker.drift(expected)
-        return [*found, *self._registry.findings(), *self._reconciler.findings()]
+        return [*found, *self._registry.findings(), *self._reconciler.findings(), *self._npus.findings()]
 
     def _describe_device(self, view: DeviceView) -> Mapping[str, object]:
         tracker = next(tracker for tracker in self._registry.trackers if tracker.state.kind is view.kind)

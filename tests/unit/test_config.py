@@ -71,6 +71,7 @@ SAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "cdi.withdraw": (['"identity"', '"usability"', '"never"'], ['"always"', "false"]),
     "cdi.settle_time": (["0", "600"], ["-1", "601", "1.5"]),
     "cdi.contested_after": (["1", "1000000"], ["0", "1000001"]),
+    "npu.devices": (['"auto"', '"off"'], ['"on"', "[]", "true"]),
     "log.level": (['"debug"', '"err"'], ['"loud"', "3"]),
     "log.journal_socket": (['"/run/systemd/journal/socket"'], ['"socket"', "[]"]),
 }

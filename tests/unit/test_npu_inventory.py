@@ -457,3 +457,19 @@ def test_the_largest_host_is_judged_in_little_time() -> None:
         _, memory = assess(said, surroundings, memory, NOW)
         spent.append(time.process_time() - began)
     assert min(spent) < 10, "no clock fails a test; tests/bench has the figure"
+
+
+def test_what_did_not_change_is_the_same_object() -> None:
+    said = inventory(chip(0, 100), chip(1))
+    first, memory = assess(said, around(said), NO_MEMORY, NOW)
+    second, _ = assess(inventory(chip(0, 100), chip(1, health=1)), around(said), memory, LATER)
+    assert second.vnpus[0] is first.vnpus[0]
+    assert second.cards[0] is first.cards[0]
+    assert second.cards[1] is not first.cards[1]
+
+
+def test_numbers_that_cannot_be_are_not_shown() -> None:
+    said = inventory(chip(0, logic=4_000_000_000, vnpus=(vnpu(100, vfid=4_000_000_000),)))
+    picture = looks(said, around(said))
+    assert picture.cards[0].logic_id == UNKNOWN_NUMBER
+    assert picture.vnpus[0].vfid == UNKNOWN_NUMBER

@@ -15,6 +15,7 @@ from devward.devices.tracker import CheckResult, DeviceTracker, Intervals, Probe
 from devward.inotify import Event, Inotify, Mask
 from devward.model import DeviceKind, Finding, Reason, Trigger
 from devward.mounts import MountWatch
+from devward.npu import presence
 
 _log = logging.getLogger(__name__)
 
@@ -35,10 +36,16 @@ _DIRECTORY_MASK = (
     | Mask.DONT_FOLLOW
 )
 SUBSYSTEM = "misc"
+#: NPUs are only noticed here, by the names of their nodes; who watches them hears their events by itself.
+SUBSYSTEMS = (SUBSYSTEM, *presence.SUBSYSTEMS)
 
 
 class DeviceRegistry:
-    """Owns the trackers. `on_change` hears every change of a device's state, `on_overflow` every loss of udev events."""
+    """Owns the trackers.
+
+    `on_change` hears every change of a device's state, `on_overflow` every loss of udev events, `on_npu` of every event of an NPU's node,
+    and once a minute that there is any.
+    """
 
     def __init__(
         self,
@@ -49,6 +56,7 @@ class DeviceRegistry:
         on_change: Callable[[DeviceState, DeviceState, Trigger], None],
         on_overflow: Callable[[], None],
         on_mounts: Callable[[], None],
+        on_npu: Callable[[Trigger], None] = lambda _: None,
         device_directory: str = names.DEVICE_DIRECTORY,
         sysfs: str = names.SYSFS,
         control_socket: str = names.UDEV_CONTROL_SOCKET,
@@ -60,10 +68,11 @@ class DeviceRegistry:
         self._on_change = on_change
         self._on_overflow = on_overflow
         self._on_mounts = on_mounts
+        self._on_npu = on_npu
         self._device_directory = device_directory
         self._sysfs = sysfs
         self._trackers: dict[DeviceKind, DeviceTracker] = {}
-        self._monitor = UdevMonitor((SUBSYSTEM,), on_event=self._uevent, on_overflow=self._overflow, control_socket=control_socket)
+        self._monitor = UdevMonitor(SUBSYSTEMS, on_event=self._uevent, on_overflow=self._overflow, control_socket=control_socket)
         self._inotify: Inotify | None = None
         self._directory_watch = -1
         self._watch_failed = False
@@ -142,6 +151,8 @@ class DeviceRegistry:
         self._discover()
         for tracker in self._trackers.values():
             tracker.look(trigger)
+        if presence.present(self._device_directory):
+            self._on_npu(trigger)
         self.last_pass_monotonic = self._clock.monotonic()
 
     def _listen(self) -> None:
@@ -175,6 +186,8 @@ class DeviceRegistry:
         )
 
     def _uevent(self, event: DeviceEvent) -> None:
+        if presence.is_node(event.name):
+            self._on_npu(Trigger.UDEV)
         if event.subsystem != SUBSYSTEM or event.name not in list(DeviceKind):
             return
         tracker = self._seen(DeviceKind(event.name))
@@ -183,6 +196,7 @@ class DeviceRegistry:
 
     def _file_events(self, events: list[Event]) -> None:
         named: set[DeviceKind] = set()
+        npus = False
         for event in events:
             if event.watch not in (self._directory_watch, -1):
                 continue  # the last words of a watch that was dropped
@@ -190,6 +204,10 @@ class DeviceRegistry:
                 self.look_at_everything(Trigger.INOTIFY)
             elif event.name in list(DeviceKind):
                 named.add(DeviceKind(event.name))
+            else:
+                npus = npus or presence.is_node(event.name)
+        if npus:
+            self._on_npu(Trigger.INOTIFY)
         for kind in named:
             tracker = self._seen(kind)
             if tracker is not None:

@@ -13,8 +13,8 @@ from devward.npu.host import Surroundings
 from devward.npu.memory import Memory, Place
 from devward.npu.numbering import window
 
-#: Physical ids that the vendor's tools take.
-_PHY_LIMIT: Final = 256
+#: Logic and physical ids that the vendor's tools take.
+ID_LIMIT: Final = 256
 #: What the library answers of a chip that is being reset or has just begun.
 _NOT_READY: Final = frozenset({DcmiCode.NOT_READY, DcmiCode.UPGRADING, DcmiCode.RESET_FAILED, DcmiCode.RESET_ABORTED})
 #: The library has no such call, or the driver no such thing: that is no lie.
@@ -58,7 +58,7 @@ class Host:
 
     def own_phy(self, chip: Chip) -> int | None:
         """Return the physical id of a chip that no other one claims."""
-        return chip.phy if chip.phy is not None and chip.phy < _PHY_LIMIT and self.phys[chip.phy] == 1 else None
+        return chip.phy if chip.phy is not None and chip.phy < ID_LIMIT and self.phys[chip.phy] == 1 else None
 
     def is_own(self, chip: Chip, vdev: int) -> bool:
         """Whether a vNPU is this chip's, by its number, and no other chip lists it."""
@@ -76,7 +76,7 @@ def _faults(chip: Chip, host: Host, memory: Memory, surroundings: Surroundings) 
     yield from _answer_faults(chip)
     phy = host.own_phy(chip)
     if phy is None:
-        known = chip.phy is not None and chip.phy < _PHY_LIMIT
+        known = chip.phy is not None and chip.phy < ID_LIMIT
         yield Fault(Reason.NPU_ID_SHARED, f"physical id {chip.phy}") if known else Fault(Reason.NPU_ID_UNKNOWN, _why(chip, Aspect.PHY))
     yield from _die_faults(chip, phy, host, memory)
     if chip.health is None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from devward.model import Finding, Reason
-from devward.npu.chips import Host, faults, is_not_offered, node_fault, oddities, said_of
+from devward.npu.chips import ID_LIMIT, Host, faults, is_not_offered, node_fault, oddities, said_of
 from devward.npu.complaints import Complaints, Fault
 from devward.npu.facts import Aspect, Chip, Inventory, Mode, Vnpu
 from devward.npu.host import Surroundings
 from devward.npu.memory import Memory, Place, Seen, marks, remember
-from devward.npu.numbering import TEMPLATE, vfid_of
+from devward.npu.numbering import SLOTS, TEMPLATE, vfid_of
 from devward.npu.presence import MANAGERS
 from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView, Management, Protection, Use, Verdict, VnpuView
 from devward.npu.vnpu_cfg import PATH as RECORDS_FILE
@@ -34,6 +34,8 @@ class Unavailable:
 
     reason: Reason
     text: str
+    #: There is no vendor's library: the host may have no NPUs at all.
+    is_absent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class _Look:
         view = CardView(
             name=name,
             phy_id=UNKNOWN_NUMBER if phy is None else phy,
-            logic_id=UNKNOWN_NUMBER if chip.logic is None else chip.logic,
+            logic_id=chip.logic if chip.logic is not None and chip.logic < ID_LIMIT else UNKNOWN_NUMBER,
             card=chip.card,
             device=chip.device,
             die_id=chip.die or "",
@@ -153,6 +155,7 @@ class _Look:
             reason=fault.reason,
             text=fault.sentence,
         )
+        view = _unchanged(view, self._before.cards.get(place))
         self._cards[place] = view
         self._names.add(name)
         if chip.vnpus is not None:
@@ -183,7 +186,7 @@ class _Look:
             identity=before.view.identity if before is not None else known.identity,
             card=card.name,
             template=vnpu.template or "",
-            vfid=UNKNOWN_NUMBER if vnpu.vfid is None else vnpu.vfid,
+            vfid=vnpu.vfid if vnpu.vfid is not None and 1 <= vnpu.vfid <= SLOTS else UNKNOWN_NUMBER,
             cores=UNKNOWN_NUMBER if vnpu.cores is None else vnpu.cores,
             node=f"{_DEVICES}/vdavinci{vnpu.vdev}" if is_own and f"vdavinci{vnpu.vdev}" in nodes else "",
             use={None: Use.UNKNOWN, True: Use.IN_USE, False: Use.IDLE}[vnpu.in_use],
@@ -195,7 +198,7 @@ class _Look:
             confirmations=0,
             eligible_at_usec=0,
         )
-        self._remember(Seen(place, known, view))
+        self._remember(Seen(place, known, _unchanged(view, None if before is None else before.view)))
 
     def _vnpu_fault(self, vnpu: Vnpu, *, is_own: bool) -> Fault:
         """Return what alone keeps a vNPU from being vouched for, the weightiest first; OK where nothing does."""
@@ -261,6 +264,11 @@ class _Look:
             for phy, vdev, template in sorted(present - recorded):
                 what = f"{vdev} of physical id {phy}, {template or 'template unknown'}"
                 self._complaints.suspect(Fault(Reason.VNPU_NOT_RECORDED, what), RECORDS_FILE)
+
+
+def _unchanged(view: _View, before: _View | None) -> _View:
+    """Return the view of the look before if nothing changed: whoever compares views by identity has nothing to do then."""
+    return before if before is not None and before == view else view
 
 
 def _kept_card(card: CardView, fault: Fault, taken: set[str]) -> CardView:

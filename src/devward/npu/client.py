@@ -1,0 +1,221 @@
+"""Asks the broker of the vendor's library, for the daemon: one question at a time, each with a deadline, and longer pauses after failures.
+
+Whatever the broker does, the answer is an inventory or the reason why there is none. A broker that stays silent although it should have
+ended itself by then is ended by the service manager, but never one that may be destroying a vNPU. Each question has a connection of its
+own, so that a late answer reaches nobody.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from devward import names
+from devward.clock import Clock
+from devward.model import Reason
+from devward.npu.facts import Inspection, Inventory, Refusal
+from devward.npu.fields import Malformed
+from devward.npu.inventory import Unavailable
+from devward.npu.protocol import (
+    ANSWER_LIMIT,
+    Answer,
+    InspectAnswer,
+    InspectRequest,
+    ListAnswer,
+    ListRequest,
+    OtherVersion,
+    RefusedAnswer,
+    encode_request,
+    parse_answer,
+)
+
+#: Seconds for a question and its answer.
+LIST_SECONDS: Final = 10.0
+INSPECT_SECONDS: Final = 5.0
+#: Seconds of silence after which a broker is ended: its own timer, 30 s for a call, has failed by then.
+SILENCE_LIMIT: Final = LIST_SECONDS + 60.0
+#: Seconds between attempts after a failure, doubled each time; and the least for one that was asked for.
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 60.0
+URGENT_PAUSE: Final = 5.0
+#: Answers that are longer are taken apart in a thread.
+_LONG: Final = 1 << 16
+_CHUNK: Final = 1 << 16
+
+_REASONS: Final = {
+    Refusal.BUSY: Reason.NPU_BROKER_SILENT,
+    Refusal.STOPPING: Reason.NPU_BROKER_SILENT,
+    Refusal.HUNG: Reason.NPU_BROKER_SILENT,
+    Refusal.NOT_ROOT: Reason.NPU_BROKER_CONFINED,
+    Refusal.MOUNT_NAMESPACE: Reason.NPU_BROKER_CONFINED,
+    Refusal.CAPABILITIES: Reason.NPU_BROKER_CONFINED,
+    Refusal.CONTAINER: Reason.NPU_BROKER_CONFINED,
+    Refusal.ENVIRONMENT_UNKNOWN: Reason.NPU_BROKER_CONFINED,
+    Refusal.LIBRARY_MISSING: Reason.NPU_LIBRARY_UNUSABLE,
+    Refusal.LIBRARY_UNSAFE: Reason.NPU_LIBRARY_UNUSABLE,
+    Refusal.LIBRARY_UNUSABLE: Reason.NPU_LIBRARY_UNUSABLE,
+    Refusal.LIBRARY_GENERATION: Reason.NPU_LIBRARY_UNUSABLE,
+    Refusal.LIBRARY_CHANGED: Reason.NPU_BROKER_UNREACHABLE,
+    Refusal.DCMI_FAILED: Reason.NPU_DRIVER_FAILED,
+    Refusal.NO_SUCH_CHIP: Reason.NPU_UNREADABLE,
+}
+
+
+class _Ended(Exception):
+    """The broker closed the connection without a whole answer."""
+
+
+class BrokerClient:
+    """The daemon's way to the broker. `kill` has the service manager end it, and returns why that failed; empty if it did not."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        kill: Callable[[], Awaitable[str]],
+        *,
+        socket_path: str = names.BROKER_SOCKET,
+        lock_file: str = names.BROKER_LOCK_FILE,
+    ) -> None:
+        """Connect to nothing yet."""
+        self._clock = clock
+        self._kill = kill
+        self._socket_path = socket_path
+        self._lock_file = lock_file
+        self._one_at_a_time = asyncio.Lock()
+        self._last_id = 0
+        self._failures = 0
+        self._failure: Unavailable | None = None
+        self._asked_at = 0.0
+        #: When the first of the questions was asked to which no answer came, with nothing else heard since.
+        self._silent_since: float | None = None
+        #: How often it was ended since it last answered: one that even that does not end is let alone for longer each time.
+        self._kills = 0
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the broker is asked again after a failure; 0 if there was none."""
+        if self._failure is None:
+            return 0.0
+        pause = min(FIRST_PAUSE * 2.0 ** min(self._failures - 1, 16), LONGEST_PAUSE)
+        return max(0.0, self._asked_at + pause - self._clock.monotonic())
+
+    async def list(self, *, urgent: bool = False) -> Inventory | Unavailable:
+        """Return every NPU. After a failure the answer is that failure until the pause is over, for an urgent question a shorter one."""
+        self._last_id += 1
+        answer = await self._ask(ListRequest(self._last_id), LIST_SECONDS, urgent=urgent)
+        if isinstance(answer, ListAnswer):
+            return answer.inventory
+        return answer if isinstance(answer, Unavailable) else self._garbled("it answers another question")
+
+    async def inspect(self, card: int, device: int) -> Inspection | Unavailable:
+        """Return a closer look at one chip; as `list`."""
+        self._last_id += 1
+        answer = await self._ask(InspectRequest(self._last_id, card, device), INSPECT_SECONDS, urgent=False)
+        if isinstance(answer, InspectAnswer):
+            return answer.inspection
+        return answer if isinstance(answer, Unavailable) else self._garbled("it answers another question")
+
+    async def _ask(self, request: ListRequest | InspectRequest, seconds: float, *, urgent: bool) -> Answer | Unavailable:
+        async with self._one_at_a_time:
+            since = self._clock.monotonic() - self._asked_at
+            if self._failure is not None and self.pause > 0 and not (urgent and since >= URGENT_PAUSE):
+                return self._failure
+            self._asked_at = self._clock.monotonic()
+            answer = await self._try(request, seconds)
+            if isinstance(answer, Unavailable):
+                return self._failed(answer)
+            self._failures, self._failure = 0, None
+            return answer
+
+    async def _try(self, request: ListRequest | InspectRequest, seconds: float) -> Answer | Unavailable:
+        """Ask once."""
+        began = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(seconds):
+                line = await self._exchange(encode_request(request))
+        except TimeoutError:
+            self._silent_since = began if self._silent_since is None else self._silent_since
+            return Unavailable(Reason.NPU_BROKER_SILENT, f"no answer in {seconds:g} s{await self._end_if_hung()}")
+        except _Ended as error:
+            self._silent_since = None
+            return Unavailable(Reason.NPU_BROKER_UNREACHABLE, str(error))
+        except OSError as error:
+            self._silent_since = None
+            return Unavailable(Reason.NPU_BROKER_UNREACHABLE, f"{self._socket_path}: {os.strerror(error.errno or 0)}")
+        except Malformed as error:
+            self._silent_since = None
+            return Unavailable(Reason.NPU_BROKER_GARBLED, str(error))
+        self._silent_since, self._kills = None, 0
+        try:
+            answer = await asyncio.to_thread(parse_answer, line) if len(line) > _LONG else parse_answer(line)
+        except OtherVersion as error:
+            return Unavailable(Reason.NPU_BROKER_GARBLED, f"another version than this daemon's: {error}")
+        except Malformed as error:
+            return Unavailable(Reason.NPU_BROKER_GARBLED, str(error))
+        if isinstance(answer, RefusedAnswer):
+            reason = _REASONS.get(answer.reason, Reason.NPU_BROKER_GARBLED)
+            return Unavailable(reason, answer.text, is_absent=answer.reason is Refusal.LIBRARY_MISSING)
+        if answer.id != request.id:
+            return Unavailable(Reason.NPU_BROKER_GARBLED, "it answers a question that was not asked")
+        return answer
+
+    async def _exchange(self, line: bytes) -> bytes:
+        """Send a line on a connection of its own and return the answer's. OSError, _Ended; Malformed: it is too long, or not alone."""
+        loop = asyncio.get_running_loop()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as connection:
+            await loop.sock_connect(connection, self._socket_path)
+            await loop.sock_sendall(connection, line)
+            received = bytearray()
+            while b"\n" not in received[-_CHUNK:]:
+                data = await loop.sock_recv(connection, _CHUNK)
+                if not data:
+                    raise _Ended("it ended, or closed the connection, before it had answered")
+                received += data
+                if len(received) > ANSWER_LIMIT:
+                    raise Malformed(f"the answer is longer than {ANSWER_LIMIT} bytes")
+            if received.index(b"\n") != len(received) - 1:
+                raise Malformed("more than one answer came")
+            return bytes(received)
+
+    async def _end_if_hung(self) -> str:
+        """Have a broker ended that was silent for too long; return what a text has to add."""
+        limit = SILENCE_LIMIT * 2 ** min(self._kills, 6)
+        if self._silent_since is None or self._clock.monotonic() - self._silent_since < limit:
+            return ""
+        if destroy_may_run(self._lock_file):
+            return "; it is not ended, for it may be destroying a vNPU"
+        self._silent_since = None
+        self._kills += 1
+        problem = await self._kill()
+        return f"; it could not be ended: {problem}" if problem else "; it was ended"
+
+    def _failed(self, failure: Unavailable) -> Unavailable:
+        self._failures += 1
+        self._failure = failure
+        return failure
+
+    def _garbled(self, text: str) -> Unavailable:
+        return self._failed(Unavailable(Reason.NPU_BROKER_GARBLED, text))
+
+
+def destroy_may_run(lock_file: str) -> bool:
+    """Tell whether some broker may be in the call that destroys a vNPU: it holds this lock then. What cannot be learned counts as held."""
+    try:
+        descriptor = os.open(lock_file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        # Closing gives the lock back.
+        with contextlib.suppress(OSError):
+            os.close(descriptor)

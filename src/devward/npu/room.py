@@ -1,0 +1,121 @@
+"""The NPUs of the daemon: nothing but this and a look at names until the host shows the first node of one; then all the rest is loaded."""
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from devward.audit import Audit
+from devward.clock import Clock
+from devward.config import NpuConfig
+from devward.model import Finding, NpuDevices, Trigger
+
+if TYPE_CHECKING:  # a host without NPUs loads nothing of them
+    from devward.npu.inventory import Picture
+    from devward.npu.views import CardView, VnpuView
+    from devward.npu.watcher import NpuWatcher
+    from devward.worker import Worker
+
+#: Calls a method over the bus. BusError.
+Call = Callable[..., Awaitable[object]]
+
+
+class NpuRoom:
+    """Cards and vNPUs as they are published. Asking it is free; it never makes anybody wait."""
+
+    def __init__(self, config: NpuConfig, *, audit: Audit, clock: Clock, call: Call, on_change: Callable[[], None]) -> None:
+        """Load nothing yet."""
+        self._config = config
+        self._audit = audit
+        self._clock = clock
+        self._call = call
+        self._on_change = on_change
+        self._watcher: NpuWatcher | None = None
+        self._worker: Worker | None = None
+        #: Before the daemon is ready a sight is only noted: reading the code would hold it up.
+        self._opened = False
+        self._seen = False
+
+    # --- views -------------------------------------------------------------------------------------------------------
+    def cards(self) -> "Sequence[CardView]":
+        """Return every NPU."""
+        return self._watcher.picture.cards if self._watcher is not None else ()
+
+    def vnpus(self) -> "Sequence[VnpuView]":
+        """Return every vNPU."""
+        return self._watcher.picture.vnpus if self._watcher is not None else ()
+
+    def findings(self) -> Sequence[Finding]:
+        """Return what an administrator should know of NPUs."""
+        return self._watcher.picture.findings if self._watcher is not None else ()
+
+    def describe(self) -> dict[str, object]:
+        """Return everything, for Describe."""
+        host = self._watcher.host if self._watcher is not None else {}
+        return {"host": host, "cards": [asdict(view) for view in self.cards()], "vnpus": [asdict(view) for view in self.vnpus()]}
+
+    def explain_vnpu(self, name: str) -> str:
+        """Return what is known of a vNPU and where from, as JSON."""
+        vnpu = next((view for view in self.vnpus() if view.name == name), None)
+        if vnpu is None:
+            return json.dumps({"name": name})
+        card = next((view for view in self.cards() if view.name == vnpu.card), None)
+        return json.dumps({"vnpu": asdict(vnpu), "card": asdict(card) if card is not None else None}, ensure_ascii=True)
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+    def open(self) -> None:
+        """The daemon is ready: look at what was seen meanwhile."""
+        self._opened = True
+        if self._seen:
+            self.seen(Trigger.STARTUP)
+
+    def seen(self, trigger: Trigger) -> None:
+        """There is a node of an NPU, or something happened to one."""
+        self._seen = True
+        if not self._opened or self._config.devices is NpuDevices.OFF:
+            return
+        if self._watcher is None:
+            self._watcher = self._make_watcher()
+        # What only comes by every minute needs no look of its own where one comes anyway.
+        if trigger is not Trigger.TIMER or not self._watcher.awake:
+            self._watcher.wake(trigger)
+
+    def look(self, trigger: Trigger) -> None:
+        """Look because an administrator wants it; nobody waits for that."""
+        if self._watcher is not None and self._watcher.awake:
+            self._watcher.wake(trigger, urgent=True)
+
+    async def configure(self, config: NpuConfig) -> None:
+        """Apply a new configuration."""
+        was, self._config = self._config.devices, config
+        if config.devices is NpuDevices.OFF and self._watcher is not None:
+            await self._watcher.close()
+            self._watcher.forget()
+        elif config.devices is not was and self._seen:
+            self.seen(Trigger.SIGNAL)
+        else:
+            self.look(Trigger.SIGNAL)
+
+    async def close(self) -> None:
+        """Stop looking, whatever is under way."""
+        self._opened = False
+        if self._watcher is not None:
+            await self._watcher.close()
+        if self._worker is not None:
+            self._worker.close()
+
+    def _make_watcher(self) -> "NpuWatcher":
+        from devward.npu.client import BrokerClient
+        from devward.npu.trail import Trail, kill_broker
+        from devward.npu.watcher import NpuWatcher
+        from devward.worker import Worker
+
+        trail = Trail(self._audit)
+
+        def changed(before: "Picture", after: "Picture", trigger: Trigger) -> None:
+            trail.record(before, after, trigger)
+            self._on_change()
+
+        client = BrokerClient(self._clock, lambda: kill_broker(self._audit, self._call))
+        self._worker = Worker("npu", lambda: self.look(Trigger.TIMER))
+        return NpuWatcher(client, self._worker, clock=self._clock, on_change=changed, on_lost_events=trail.lost_events)
