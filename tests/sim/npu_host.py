@@ -1,5 +1,6 @@
 """A host with NPUs as values, for tests of what is pure: the state of a DCMI simulator, as the broker and a look at /dev would tell it."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -50,8 +51,8 @@ def inventory(*chips: Chip, **fields: Any) -> Inventory:
 
 def node(name: str, **fields: Any) -> HostNode:
     """Return the node that the kernel makes for a name."""
-    digits = name.lstrip("vdavinc_mangerock")
-    minor = int(digits) if digits else 0
+    digits = re.sub(r"[^0-9]", "", name)
+    minor = int(digits or 0)
     made = HostNode(
         name, inode=1000 + minor, ctime_ns=5, is_character_device=True, covered=False, major=MAJOR, minor=minor, kernel_name=name
     )

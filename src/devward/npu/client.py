@@ -155,11 +155,12 @@ class BrokerClient:
             return Unavailable(Reason.NPU_BROKER_GARBLED, f"another version than this daemon's: {error}")
         except Malformed as error:
             return Unavailable(Reason.NPU_BROKER_GARBLED, str(error))
+        # A request that could not be read has no id to be repeated.
+        if answer.id != request.id and not (isinstance(answer, RefusedAnswer) and answer.id is None):
+            return Unavailable(Reason.NPU_BROKER_GARBLED, "it answers a question that was not asked")
         if isinstance(answer, RefusedAnswer):
             reason = _REASONS.get(answer.reason, Reason.NPU_BROKER_GARBLED)
             return Unavailable(reason, answer.text, is_absent=answer.reason is Refusal.LIBRARY_MISSING)
-        if answer.id != request.id:
-            return Unavailable(Reason.NPU_BROKER_GARBLED, "it answers a question that was not asked")
         return answer
 
     async def _exchange(self, line: bytes) -> bytes:
