@@ -291,6 +291,19 @@ def test_a_sandbox_counts_only_where_it_is_asked_for(host: BundleHost) -> None:
     assert host.scanner().scan().pod_finding("other", containers_only=False) is Finding.CLEAN
 
 
+@pytest.mark.parametrize(("vdev", "number"), [(148, DeviceNumber(1, 1)), (300, VNPU)])
+def test_id_or_number_alone_is_enough_to_own(host: BundleHost, vdev: int, number: DeviceNumber) -> None:
+    host.task("c1", made("containerd-vnpu.json"))
+    found = host.scanner().scan()
+    assert ([bundle.id for bundle in found.owners(vdev, number)], found.finding(vdev, number)) == (["c1"], Finding.HELD)
+
+
+def test_the_sandboxes_of_a_pod(host: BundleHost) -> None:
+    host.task("s1", SANDBOX)
+    host.task("c1", made("containerd-vnpu.json"))
+    assert (host.scanner().scan().sandboxes(UID), host.scanner().scan().sandboxes("other")) == ({"s1"}, frozenset())
+
+
 def test_a_container_of_a_pod_that_cannot_be_told_might_be_any(host: BundleHost) -> None:
     host.task("c1", {"annotations": {"io.kubernetes.cri.container-type": "container"}})
     assert host.scanner().scan().pod_finding(UID, containers_only=True) is Finding.UNKNOWN
