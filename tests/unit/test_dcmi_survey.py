@@ -111,6 +111,13 @@ def test_an_answer_that_cannot_be_is_a_problem(chip: FakeChip, aspect: Aspect) -
     assert only_chip(FakeVendor({(0, 0): chip})).problems == (Problem(aspect, None),)
 
 
+@pytest.mark.parametrize("count", [None, 33, 0xFFFFFFFE])
+def test_a_list_longer_than_its_room_is_not_believed_though_the_room_is_full(count: int | None) -> None:
+    vnpus = {vdev: vnpu(vdev) for vdev in range(100, 132)}
+    found = only_chip(FakeVendor({(0, 0): FakeChip(0, vnpus=vnpus, count=count)}))
+    assert (found.vnpus, found.problems) == (None, (Problem(Aspect.VNPUS, None),))
+
+
 def test_a_list_of_vnpus_is_whole_or_not_at_all() -> None:
     chip = FakeChip(0, vnpus={100: vnpu(100)}, ids=(100, 101))
     found = only_chip(FakeVendor({(0, 0): chip}))
@@ -240,6 +247,14 @@ def test_processes_that_cannot_be_are_a_problem(
     inspection = inspect(vendor, BOOT, 0, 0)
     assert inspection is not None
     assert (inspection.processes, inspection.problems) == (None, (Problem(Aspect.PROCESSES, None),))
+
+
+def test_a_closer_look_says_what_it_did_not_get() -> None:
+    failing = {"processes": -8005, "free_resources": -8012}
+    inspection = inspect(FakeVendor({(0, 0): FakeChip(0)}, failing=failing), BOOT, 0, 0)
+    assert inspection is not None
+    assert (inspection.free, inspection.processes) == (None, None)
+    assert inspection.problems == (Problem(Aspect.FREE, -8012), Problem(Aspect.PROCESSES, -8005))
 
 
 # --- anything -----------------------------------------------------------------------------------------------------------------
