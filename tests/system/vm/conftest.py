@@ -31,7 +31,8 @@ def _machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machine
             _figures["first boot, until all is quiet"] = f"{time.monotonic() - began:.1f} s"
             yield machine, Boot.of(machine)
     finally:
-        (scratch / "disk").unlink(missing_ok=True)
+        for name in ("disk", "later"):
+            (scratch / name).unlink(missing_ok=True)
 
 
 @pytest.fixture(name="vm")

@@ -17,6 +17,9 @@ GUEST = Path(__file__).resolve().parent / "guest"
 #: Beyond what devward needs: what boots, the container engine, and a shell for the initial RAM disk.
 BOOTED = ("linux-image-cloud-amd64", "systemd-sysv", "udev", "kmod", "busybox-static", "podman", "crun")
 DISK_SIZE = "3G"
+#: A later Debian with its container engine, which the machine sees as a second disk and does not boot.
+LATER = ("13", "podman", "crun", "python3")
+LATER_DISK = "/dev/vdb"
 
 _INIT = """#!/bin/busybox sh
 /bin/busybox mount -t devtmpfs devtmpfs /dev
@@ -34,6 +37,7 @@ class Image:
     kernel: Path
     initrd: Path
     disk: Path
+    later_disk: Path
     #: The package that is installed; in the machine it is /opt/vm/NAME too.
     package: Path
 
@@ -45,20 +49,30 @@ def build(scratch: Path) -> Image:
     subprocess.run([str(SYSTEM / "build_packages"), "--only", "deb", str(share)], check=True, env=environment)
     (package,) = share.glob("devward_*_all.deb")
     shutil.copytree(GUEST, share / "guest", ignore=shutil.ignore_patterns("__pycache__"))
-    made = subprocess.run([str(SYSTEM / "make_root"), "12", *PACKAGES, *BOOTED], stdout=subprocess.PIPE, text=True, check=True)
-    lower = Path(made.stdout.strip())
-    disk = scratch / "disk"
+    lower, later = _make_root("12", *PACKAGES, *BOOTED), _make_root(*LATER)
+    disk, later_disk = scratch / "disk", scratch / "later"
     overlay.mkdir()
     with PackageRoot(str(lower), overlay, share) as root:
         # Everything that it depends on is there: nothing is downloaded.
         root.run("apt-get", "--quiet", "--yes", "--no-install-recommends", "install", f"/mnt/{package.name}")
         root.run("sh", "/mnt/guest/prepare.sh")
         root.outside("umount", *(f"{root.path}/{name}" for name in ("mnt", "proc", "sys", "run", "dev")))
-        root.outside("mke2fs", "-q", "-t", "ext4", "-E", "root_owner=0:0", "-d", str(root.path), str(disk), DISK_SIZE)
+        root.outside(*_make_disk(root.path, disk))
+    subprocess.run(_make_disk(later, later_disk), check=True)
     (kernel,) = (lower / "boot").glob("vmlinuz-*")
     initrd = scratch / "initrd"
     _make_initrd(lower, lower / "lib/modules" / kernel.name.removeprefix("vmlinuz-"), scratch / "initrd.d", initrd)
-    return Image(kernel, initrd, disk, package)
+    return Image(kernel, initrd, disk, later_disk, package)
+
+
+def _make_root(*arguments: str) -> Path:
+    made = subprocess.run([str(SYSTEM / "make_root"), *arguments], stdout=subprocess.PIPE, text=True, check=True)
+    return Path(made.stdout.strip())
+
+
+def _make_disk(root: Path, disk: Path) -> tuple[str, ...]:
+    """Return the command that makes a file system of a directory; the file is sparse."""
+    return ("mke2fs", "-q", "-t", "ext4", "-E", "root_owner=0:0", "-d", str(root), str(disk), DISK_SIZE)
 
 
 def _make_initrd(root: Path, modules: Path, tree: Path, target: Path) -> None:

@@ -28,6 +28,7 @@ _QEMU = (
     "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
     "-device", "virtio-rng-pci", "-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=agent",
 )  # fmt: skip
+_DRIVE = "file={},format=raw,if=virtio,cache=unsafe,discard=unmap"
 # The mitigations of processor faults cost most where the processor is emulated, and guard nothing here.
 _COMMAND_LINE = "console=ttyS0 root=/dev/vda rw panic=-1 systemd.show_status=0 mitigations=off"
 
@@ -76,11 +77,10 @@ class Machine:
                 "-serial", "stdio",
                 "-kernel", str(self.image.kernel), "-initrd", str(self.image.initrd),
                 "-append", " ".join([_COMMAND_LINE, *words]),
-                "-drive", f"file={self.image.disk},format=raw,if=virtio,cache=unsafe,discard=unmap",
+                "-drive", _DRIVE.format(self.image.disk), "-drive", _DRIVE.format(self.image.later_disk),
             ]  # fmt: skip
             self._process = subprocess.Popen(
-                # It is slow enough: what else runs on this host comes after it. Without the right to that, nice(1) only says so.
-                ["setpriv", "--pdeathsig", "KILL", "nice", "--adjustment=-5", *command],
+                ["setpriv", "--pdeathsig", "KILL", *command],
                 stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT, pass_fds=[theirs.fileno()],
             )  # fmt: skip
         self._channel = ours
