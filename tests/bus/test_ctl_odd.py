@@ -106,6 +106,34 @@ def test_an_older_daemon_that_has_less(bus: Bus) -> None:
     assert "not told" in output
 
 
+@pytest.mark.parametrize("what", ["cards", "vnpus"])
+def test_an_older_daemon_that_knows_nothing_of_npus(bus: Bus, what: str) -> None:
+    for more in ([], ["--json"]):
+        status, output, errors = with_daemon(bus, {}, what, *more)
+        assert (status, output) == (1, "")
+        assert f"does not offer List{what.capitalize()}" in errors
+        assert "another version" in errors
+    # One that knows of them, and has none.
+    signature = {"cards": "a(issddso)", "vnpus": "a(ussssoo)"}[what]
+    status, output, errors = with_daemon(bus, {f"List{what.capitalize()}": (signature, [[]])}, what)
+    assert (status, errors) == (0, "")
+    assert output.startswith("No ")
+
+
+def test_a_vnpu_of_a_daemon_that_does_not_explain(bus: Bus) -> None:
+    path = names.vnpu_path("v0100")
+    objects = {path: {names.VNPU_INTERFACE: {"Id": Variant("u", 100), "Reason": Variant("s", HOSTILE), "Template": Variant("s", HOSTILE)}}}
+    answers = {"GetManagedObjects": ("a{oa{sa{sv}}}", [objects])}
+    for told in (ERROR + "UnknownMethod", ERROR + "UnknownObject"):
+        status, output, errors = with_daemon(bus, {**answers, "Explain": told}, "explain", "100")
+        assert (status, errors) == (0, "")
+        assert "It is the vNPU 100" in output
+    for body in ("no JSON", "[1]"):
+        status, _, errors = with_daemon(bus, {**answers, "Explain": ("s", [body])}, "explain", "100")
+        assert status == 1
+        assert "cannot be read" in errors
+
+
 def test_an_action_that_an_older_daemon_does_not_have(bus: Bus) -> None:
     status, _, errors = with_daemon(bus, {}, "reload")
     assert status == 1

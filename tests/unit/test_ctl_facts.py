@@ -1,5 +1,6 @@
 """What the daemon publishes, read tolerantly: from an older daemon, a newer one, and one that makes no sense."""
 
+import io
 from typing import Any
 
 import pytest
@@ -7,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devward import names
-from devward.ctl import facts
+from devward.ctl import explain_npu, facts, lists, reading, wording
 from devward.ctl.facts import Device, Manager, Snapshot, Spec
+from devward.ctl.npu_facts import Card, Vnpu
+from devward.ctl.terminal import Capabilities, Screen
+from devward.ctl.when import Times
 from devward.model import Health, Reason, SpecState
 
 KVM = "hyperlight.dev/hypervisor=kvm"
@@ -19,6 +23,8 @@ PROPERTIES = [
     *("Version", "NodeName", "Ready", "NotReadyReasons", "CdiMode", "CdiPausedUntilUSec", "ConfigState", "Checking", "AuditDropped"),
     *("Kind", "Node", "Number", "Identity", "Health", "HealthSinceUSec", "Reason", "Text", "LastCheckUSec", "CheckDurationUSec"),
     *("File", "CdiKind", "Devices", "State", "StateSinceUSec", "RepairCount", "LastRepairUSec", "LastRepairCause", "NewThing"),
+    *("PhyId", "CardId", "DeviceId", "DieId", "Chip", "Claims", "UsedCores", "TotalCores", "Id", "Card", "Template", "InUse", "Verdict"),
+    *("FirstSeenUSec", "GraceStartUSec", "Confirmations", "EligibleAtUSec"),
 ]
 
 
@@ -44,7 +50,7 @@ def standing(device: dict[str, object] | None = None, spec: dict[str, object] | 
     [("LastCheckUSec", "last_check_usec"), ("CdiKind", "cdi_kind"), ("Ready", "ready"), ("NotReadyReasons", "not_ready_reasons")],
 )
 def test_names_in_snake_case(name: str, snake: str) -> None:
-    assert facts.snake(name) == snake
+    assert reading.snake(name) == snake
 
 
 def test_every_property_of_the_contract_is_read() -> None:
@@ -52,20 +58,18 @@ def test_every_property_of_the_contract_is_read() -> None:
     from pathlib import Path
     from xml.etree import ElementTree as ET
 
-    for interface, kind in (("Manager", Manager), ("Device", Device), ("Spec", Spec)):
+    for interface, kind in (("Manager", Manager), ("Device", Device), ("Spec", Spec), ("Card", Card), ("Vnpu", Vnpu)):
         tree = ET.parse(Path(__file__).parents[2] / "dbus" / f"org.devward.Devward1.{interface}.xml")
-        published = {facts.snake(one.attrib["name"]) for one in tree.iter("property")}
-        assert {*kind.__dataclass_fields__} - {"raw"} == published
+        published = {reading.snake(one.attrib["name"]) for one in tree.iter("property")}
+        assert {*kind.__dataclass_fields__} - {"raw", "name"} == published
+
+
+INTERFACES = [names.DEVICE_INTERFACE, names.SPEC_INTERFACE, names.CARD_INTERFACE, names.VNPU_INTERFACE, "x.y"]
 
 
 @given(
     st.dictionaries(st.sampled_from(PROPERTIES), anything),
-    st.dictionaries(
-        st.text(),
-        st.dictionaries(
-            st.sampled_from([names.DEVICE_INTERFACE, names.SPEC_INTERFACE, "x.y"]), st.dictionaries(st.sampled_from(PROPERTIES), anything)
-        ),
-    ),
+    st.dictionaries(st.text(), st.dictionaries(st.sampled_from(INTERFACES), st.dictionaries(st.sampled_from(PROPERTIES), anything))),
     st.lists(st.lists(anything, max_size=6)),
 )
 def test_no_daemon_breaks_the_reading(manager: Any, objects: Any, rows: Any) -> None:
@@ -74,18 +78,27 @@ def test_no_daemon_breaks_the_reading(manager: Any, objects: Any, rows: Any) -> 
         assert blocked.text
     for spec in snapshot.specs:
         assert isinstance(spec.sentence, str)
+    for card in snapshot.cards:
+        assert explain_npu.of_card(card, snapshot, Times(1)).found
+        assert wording.card_changes(Card(), card) or not card.health
+    for vnpu in snapshot.vnpus:
+        assert explain_npu.of_vnpu(vnpu, {}, snapshot, Times(1)).found
+        assert wording.vnpu_changes(Vnpu(), vnpu)
+    shown = io.StringIO()
+    lists.show_cards(Screen(shown, Capabilities()), snapshot)
+    lists.show_vnpus(Screen(shown, Capabilities()), snapshot.vnpus, Times(1))
 
 
 def test_unknown_properties_pass_through_to_json() -> None:
-    device = Device.of(facts.raw({"Kind": "kvm", "NewUSec": 5}))
+    device = Device.of(reading.raw({"Kind": "kvm", "NewUSec": 5}))
     assert device.raw == {"kind": "kvm", "new_usec": 5}
 
 
 def test_an_unknown_reason_stands_for_itself() -> None:
-    assert "flux-lost, which this devwardctl does not know" in facts.sentence("flux-lost")
-    assert facts.sentence("flux-lost", "The flux is lost.") == "The flux is lost."
-    assert facts.sentence("") == ""
-    assert "\x1b" not in facts.sentence("x\x1b[2J") + facts.sentence("x", "\x1b[2J")
+    assert "flux-lost, which this devwardctl does not know" in reading.sentence("flux-lost")
+    assert reading.sentence("flux-lost", "The flux is lost.") == "The flux is lost."
+    assert reading.sentence("") == ""
+    assert "\x1b" not in reading.sentence("x\x1b[2J") + reading.sentence("x", "\x1b[2J")
 
 
 def test_nothing_is_blocked_where_all_is_well() -> None:

@@ -4,9 +4,9 @@ import ast
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "devward"
-ALLOWED = {"names", "model", "errors", "text", "config", "bus.connection", "bus.messages"}
+ALLOWED = {"names", "model", "errors", "text", "config", "bus.connection", "bus.messages", "npu.views"}
 #: What bus.connection itself stands on.
-BENEATH = {"bus.stream", "bus.watches"}
+BENEATH = {"bus.stream", "bus.watches", "bus.wire"}
 
 
 def imported(path: Path) -> set[str]:

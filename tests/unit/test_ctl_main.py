@@ -17,6 +17,8 @@ BUS_COMMANDS = [
     ["status"],
     ["devices"],
     ["specs"],
+    ["cards"],
+    ["vnpus"],
     ["findings"],
     ["explain", "kvm"],
     ["check", "kvm"],

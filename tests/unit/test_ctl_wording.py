@@ -6,12 +6,16 @@ import pytest
 
 from devward.ctl import wording
 from devward.ctl.facts import Device, Manager, Spec
+from devward.ctl.npu_facts import Card, Vnpu
 from devward.ctl.terminal import Tone
 from devward.ctl.when import Times
 from devward.model import Health, SpecState
+from devward.npu.views import CardHealth, Use
 
 KVM = Device(kind="kvm", node="/dev/kvm", number="10:232", identity="valid", health="healthy")
 SPEC = Spec(file="/etc/cdi/a.json", cdi_kind="x/y", devices=("x/y=kvm",), state="true")
+CARD = Card(name="p007", node="/dev/davinci7", chip="Ascend 910B3", health="healthy")
+VNPU = Vnpu(name="v0212", id=212, card="/org/devward/Devward1/card/p007", template="vir05_1c_16g", in_use="idle", verdict="unknown")
 TIMES = Times(1_800_000_000_000_000, utc=True)
 
 
@@ -83,3 +87,37 @@ def test_the_daemon_itself() -> None:
 def test_of_an_mshv_device_no_more_is_said_than_was_checked() -> None:
     assert "not checked" in wording.usable("mshv")
     assert "virtual machine" not in wording.usable("mshv")
+
+
+def test_an_npu() -> None:
+    assert wording.card_changes(CARD, replace(CARD, used_cores=5.0, logic_id=3)) == []
+    assert wording.card_changes(Card(), CARD) == [wording.Said("the NPU p007 (/dev/davinci7) is healthy", Tone.GOOD)]
+    (said,) = wording.card_changes(CARD, replace(CARD, health="unhealthy", reason="flux"))
+    assert said.text.startswith("the NPU p007 (/dev/davinci7) is not healthy; devward does not vouch for it: The reason is flux")
+    assert said.tone is Tone.BAD
+    (said,) = wording.card_changes(CARD, replace(CARD, reason="flux\x1b"))
+    assert said.tone is Tone.WARNING
+    assert "\x1b" not in said.text
+    assert texts(wording.card_changes(CARD, replace(CARD, node=""))) == ["the NPU p007 has no device node any more; it was /dev/davinci7"]
+
+
+@pytest.mark.parametrize("health", [*CardHealth, "dreaming", ""])
+def test_every_health_of_an_npu_is_a_sentence(health: str) -> None:
+    assert len(wording.card_changes(replace(CARD, health="other"), replace(CARD, health=health))) == 1
+
+
+def test_a_vnpu() -> None:
+    assert wording.vnpu_changes(VNPU, replace(VNPU, confirmations=3)) == []
+    assert texts(wording.vnpu_changes(Vnpu(), VNPU)) == ["the vNPU v0212 is on p007, made with vir05_1c_16g; it is idle"]
+    assert texts(wording.vnpu_changes(VNPU, replace(VNPU, in_use="in-use"))) == ["the vNPU v0212: it is in use"]
+    (said,) = wording.vnpu_changes(VNPU, replace(VNPU, reason="flux"))
+    assert said.text.startswith("the vNPU v0212 has the verdict unknown: The reason is flux")
+
+
+@pytest.mark.parametrize("use", [*Use, "asleep", ""])
+def test_every_use_is_a_sentence(use: str) -> None:
+    assert len(wording.vnpu_changes(replace(VNPU, in_use="other"), replace(VNPU, in_use=use))) == 1
+
+
+def test_npus_are_counted() -> None:
+    assert wording.npu_summary([CARD], [VNPU, replace(VNPU, in_use="in-use")]) == "1 Ascend NPU (1 healthy), 2 vNPUs (1 in use)"

@@ -9,9 +9,9 @@ from devward import names
 from devward.ctl.advice import Step, advice, cause, deed
 from devward.ctl.client import Answer, Client, Result
 from devward.ctl.context import Context
-from devward.ctl.facts import sentence
 from devward.ctl.failure import ExitStatus, Failure
 from devward.ctl.layout import prose, show_steps
+from devward.ctl.reading import sentence
 from devward.ctl.terminal import Tone, unbroken
 from devward.ctl.when import USEC, Times, span
 from devward.text import printable

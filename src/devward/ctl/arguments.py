@@ -57,9 +57,16 @@ def parser() -> argparse.ArgumentParser:
     command("status", "show on one screen whether this host is ready, and why not (the default)")
     command("devices", "list the hypervisor devices")
     command("specs", "list the CDI files that devward owns")
+    command("cards", "list the Ascend NPUs")
+    command("vnpus", "list the vNPUs, the parts that NPUs are divided into")
     command("findings", "list what an administrator should know and devward does not mend")
-    explain = command("explain", "explain a device, a CDI file or a reason code: what was found, what it means, what to do")
-    explain.add_argument("what", metavar="WHAT", help="kvm, /dev/kvm, a CDI name, a CDI file, the subject of a finding, or a reason code")
+    explain = command("explain", "explain a device, an NPU, a vNPU, a CDI file or a reason code: what was found, what to do")
+    explain.add_argument(
+        "what",
+        metavar="WHAT",
+        help="kvm, /dev/kvm, a CDI name, a CDI file, p007, /dev/davinci7 or a die id, v0100, 100 or /dev/vdavinci100, the subject of a"
+        " finding, or a reason code",
+    )
     check = command("check", "ask whether a container may be given a device now")
     check.add_argument("device", metavar="DEVICE", help="kvm, /dev/kvm or a CDI name such as hyperlight.dev/hypervisor=kvm")
     repair = command("repair", "bring the CDI files in order now")

@@ -181,13 +181,12 @@ class Client:
     async def describe(self) -> dict[str, object]:
         """Return what Describe says; what only an administrator may see is missing for others."""
         (text,) = await self.call(names.ROOT_PATH, names.MANAGER_INTERFACE, "Describe", expect="s")
-        try:
-            document = json.loads(str(text))
-        except ValueError:
-            document = None
-        if not isinstance(document, dict):
-            raise Failure(ExitStatus.UNHEALTHY, "devwardd described itself in a form that cannot be read.")
-        return document
+        return _document(text, "devwardd described itself in a form that cannot be read.")
+
+    async def explain_vnpu(self, name: str) -> dict[str, object]:
+        """Return what the daemon says of a vNPU; what only an administrator may see is missing for others."""
+        (text,) = await self.call(names.vnpu_path(name), names.VNPU_INTERFACE, "Explain", expect="s")
+        return _document(text, "devwardd explained the vNPU in a form that cannot be read.")
 
     async def call(
         self,
@@ -311,6 +310,16 @@ class Client:
             self._finished[request_id] = (outcome, rows)
             self._news.set()
         self.listener(message)
+
+
+def _document(text: object, complaint: str) -> dict[str, object]:
+    try:
+        document = json.loads(str(text))
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise Failure(ExitStatus.UNHEALTHY, complaint)
+    return document
 
 
 def _answer(request_id: str, outcome: str, rows: Sequence[Sequence[str]]) -> Answer:

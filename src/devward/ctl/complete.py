@@ -40,7 +40,8 @@ def words(what: str, snapshot: Snapshot | None) -> list[str]:
         return devices
     if what == "specs":
         return specs
-    return devices + specs + [str(reason) for reason in Reason if reason]
+    npus = [*(card.name for card in snapshot.cards), *(vnpu.name for vnpu in snapshot.vnpus)] if snapshot is not None else []
+    return devices + specs + npus + [str(reason) for reason in Reason if reason]
 
 
 def _print(context: Context, found: list[str]) -> None:

@@ -1,13 +1,15 @@
 """`devwardctl explain`: the whole chain from what was found to what to do next, in plain sentences."""
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from devward.ctl import explain_npu
 from devward.ctl.advice import ADVICE, Advice, Step, advice, cause, quoted_path
 from devward.ctl.context import Context
-from devward.ctl.facts import IN_ORDER, Blocked, Device, Finding, Raw, Snapshot, Spec, number_of, text_of
-from devward.ctl.failure import ExitStatus, Failure
+from devward.ctl.explanation import Explanation, after, findings_about, say_finding
+from devward.ctl.facts import IN_ORDER, Blocked, Device, Finding, Snapshot, Spec
+from devward.ctl.failure import UNKNOWN, ExitStatus, Failure
 from devward.ctl.layout import prose, show_steps
+from devward.ctl.reading import Raw, number_of, text_of
 from devward.ctl.terminal import Tone
 from devward.ctl.when import Times, duration
 from devward.ctl.wording import spec_state, usable
@@ -16,17 +18,6 @@ from devward.text import printable
 
 if TYPE_CHECKING:
     from devward.ctl.client import Client
-
-
-@dataclass(slots=True)
-class Explanation:
-    """The chain about one thing."""
-
-    what: str
-    kind: str
-    found: list[str] = field(default_factory=list)
-    means: list[str] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
 
 
 def run(context: Context) -> int:
@@ -38,11 +29,24 @@ def run(context: Context) -> int:
 
     async def work(client: "Client") -> int:
         snapshot = await client.snapshot()
-        details = await client.describe()
-        _show(context, explain(what, snapshot, _described(details), context.times()))
+        _show(context, await _explained(client, what, snapshot, context.times()))
         return ExitStatus.OK
 
     return context.on_bus(work)
+
+
+async def _explained(client: "Client", what: str, snapshot: Snapshot, times: Times) -> Explanation:
+    vnpu = explain_npu.vnpu_meant(what, snapshot)
+    if vnpu is not None:
+        try:
+            evidence = await client.explain_vnpu(vnpu.name)
+        except Failure as failure:
+            # It may have gone, or the daemon does not have the method; what it published stands.
+            if failure.name not in UNKNOWN:
+                raise
+            evidence = None
+        return explain_npu.of_vnpu(vnpu, evidence, snapshot, times)
+    return explain(what, snapshot, _described(await client.describe()), times)
 
 
 def explain(what: str, snapshot: Snapshot, described: dict[str, Raw], times: Times) -> Explanation:
@@ -53,10 +57,13 @@ def explain(what: str, snapshot: Snapshot, described: dict[str, Raw], times: Tim
     for spec in snapshot.specs:
         if what in (spec.file, spec.file.rpartition("/")[2], spec.cdi_kind):
             return of_spec(spec, snapshot, times)
+    card = explain_npu.card_meant(what, snapshot)
+    if card is not None:
+        return explain_npu.of_card(card, snapshot, times)
     found = [finding for finding in snapshot.findings if what in (finding.subject, finding.subject.rpartition("/")[2])]
     if found:
         return of_findings(what, found, times)
-    known = [device.kind for device in snapshot.devices] + [spec.file for spec in snapshot.specs]
+    known = [device.kind for device in snapshot.devices] + [spec.file for spec in snapshot.specs] + [card.name for card in snapshot.cards]
     listed = ", ".join(map(printable, known)) or "no device and no file on this host"
     raise Failure(
         ExitStatus.UNHEALTHY,
@@ -85,7 +92,7 @@ def of_device(device: Device, snapshot: Snapshot, described: Raw, times: Times) 
     blocked = next((one for one in snapshot.blocked() if one.device == device.qualified), None)
     file = spec.file if spec is not None else "FILE"
     told.means, told.steps = _outcome(device.qualified, blocked, _known(blocked, device.node, file))
-    told.found += _findings_about(device.node, snapshot, times)
+    told.found += findings_about((device.node,), snapshot, times)
     told.found += _standing(snapshot, times)
     return told
 
@@ -103,7 +110,7 @@ def of_spec(spec: Spec, snapshot: Snapshot, times: Times) -> Explanation:
     else:
         told.found.append("It needed no repair since devwardd started.")
     told.found += [f"{printable(device.node)}: {_health(device, times)}" for device in snapshot.devices]
-    told.found += _findings_about(spec.file, snapshot, times) + _standing(snapshot, times)
+    told.found += findings_about((spec.file,), snapshot, times) + _standing(snapshot, times)
     known = advice(spec.reason, file=spec.file)
     if spec.state in (SpecState.TRUE, SpecState.EMPTY) and not spec.reason:
         absent = all(device.identity == Identity.MISSING for device in snapshot.devices)
@@ -125,7 +132,7 @@ def of_findings(what: str, found: list[Finding], times: Times) -> Explanation:
     told = Explanation(what, "finding")
     for finding in found:
         known = advice(finding.code, file=finding.subject, device=finding.subject)
-        told.found.append(_finding(finding, times))
+        told.found.append(say_finding(finding, times))
         told.means += [text for text in [known.means] if text not in told.means]
         told.steps += [text for text in known.steps if text not in told.steps]
     return told
@@ -147,7 +154,7 @@ def _outcome(qualified: str, blocked: Blocked | None, known: Advice) -> tuple[li
 
 def _identity(device: Device, times: Times) -> str:
     number = f"character device {printable(device.number)}" if device.number else "no character device"
-    lasting = _after(times.lasting(device.identity_since_usec))
+    lasting = after(times.lasting(device.identity_since_usec))
     match device.identity:
         case Identity.VALID:
             return f"{printable(device.node)} is {number}, and it is the device that it claims to be{lasting}."
@@ -168,7 +175,7 @@ def _owner(described: Raw) -> list[str]:
 
 
 def _health(device: Device, times: Times) -> str:
-    lasting = _after(times.lasting(device.health_since_usec))
+    lasting = after(times.lasting(device.health_since_usec))
     because = f" {device.sentence} ({printable(device.reason)})" if device.reason else ""
     match device.health:
         case Health.HEALTHY:
@@ -189,18 +196,9 @@ def _check(device: Device, times: Times) -> str:
 
 
 def _spec_state(spec: Spec, times: Times) -> str:
-    lasting = _after(times.lasting(spec.state_since_usec))
+    lasting = after(times.lasting(spec.state_since_usec))
     because = f" {spec.sentence} ({printable(spec.reason)})" if spec.reason else ""
     return f"The CDI file {printable(spec.file)} {spec_state(spec.state)}{lasting}.{because}"
-
-
-def _findings_about(subject: str, snapshot: Snapshot, times: Times) -> list[str]:
-    return [_finding(finding, times) for finding in snapshot.findings if finding.subject == subject]
-
-
-def _finding(finding: Finding, times: Times) -> str:
-    lasting = times.lasting(finding.since_usec)
-    return f"Finding{', ' + lasting if lasting else ''}: {printable(finding.text, 400)} ({printable(finding.code)})"
 
 
 def _standing(snapshot: Snapshot, times: Times) -> list[str]:
@@ -215,10 +213,6 @@ def _standing(snapshot: Snapshot, times: Times) -> list[str]:
     return []
 
 
-def _after(lasting: str) -> str:
-    return f", {lasting}" if lasting else ""
-
-
 def _described(document: dict[str, object]) -> dict[str, Raw]:
     """Return what Describe adds about devices, by node."""
     devices = document.get("devices")
@@ -229,7 +223,8 @@ def _described(document: dict[str, object]) -> dict[str, Raw]:
 def _show(context: Context, told: Explanation) -> None:
     if context.json:
         steps = [{"text": step.text, "commands": list(step.commands)} for step in told.steps]
-        context.print_json({"what": told.what, "kind": told.kind, "found": told.found, "means": told.means, "next": steps})
+        document = {"what": told.what, "kind": told.kind, "found": told.found, "means": told.means, "next": steps}
+        context.print_json(document if told.evidence is None else {**document, "evidence": told.evidence})
         return
     out = context.out
     out.line(printable(told.what), Tone.STRONG)

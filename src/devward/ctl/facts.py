@@ -5,48 +5,18 @@ what --json prints. A property that is absent, or of another type, has the value
 CLOCK_REALTIME since 1970, 0 for none.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from devward import names
+from devward.ctl.npu_facts import Card, Vnpu
+from devward.ctl.reading import Raw, last, number_of, raw, sentence, text_of, texts_of
 from devward.model import REASON_TEXT, Health, Reason, SpecState
 from devward.text import printable
 
-Raw = Mapping[str, object]
-
-_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 #: States in which a file says what it should; with the last two engines may use another definition of its devices.
 IN_ORDER: Final = (SpecState.TRUE, SpecState.CONFLICT, SpecState.SHADOWED)
-
-
-def snake(name: str) -> str:
-    """Return a property's name in snake case: LastCheckUSec becomes last_check_usec."""
-    return _WORD.sub("_", name.replace("USec", "Usec")).lower()
-
-
-def raw(properties: Mapping[str, object]) -> Raw:
-    """Return the properties of one interface with their names in snake case."""
-    return {snake(name): value for name, value in properties.items()}
-
-
-def text_of(values: Raw, name: str) -> str:
-    """Return a text, empty where there is none."""
-    value = values.get(name)
-    return value if isinstance(value, str) else ""
-
-
-def number_of(values: Raw, name: str) -> int:
-    """Return a number, 0 where there is none."""
-    value = values.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-def texts_of(values: Raw, name: str) -> tuple[str, ...]:
-    """Return a list of texts, empty where there is none."""
-    value = values.get(name)
-    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list | tuple) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +174,12 @@ class Snapshot:
     devices: tuple[Device, ...]
     specs: tuple[Spec, ...]
     findings: tuple[Finding, ...]
+    cards: tuple[Card, ...] = ()
+    vnpus: tuple[Vnpu, ...] = ()
+
+    def vnpus_of(self, card: Card) -> tuple[Vnpu, ...]:
+        """Return the vNPUs of an NPU."""
+        return tuple(vnpu for vnpu in self.vnpus if vnpu.card_name == card.name)
 
     def spec_of(self, device: Device) -> Spec | None:
         """Return the file that defines a device, or should."""
@@ -231,16 +207,6 @@ class Snapshot:
         return None
 
 
-def sentence(reason: str, text: str = "") -> str:
-    """Return the sentence for a reason code, the daemon's own if it gave one; a code that is not known here stands for itself."""
-    if text:
-        return printable(text, 400)
-    try:
-        return REASON_TEXT[Reason(reason)]
-    except ValueError:
-        return f"The reason is {printable(reason)}, which this devwardctl does not know."
-
-
 def findings(rows: Iterable[Sequence[object]]) -> tuple[Finding, ...]:
     """Read the rows of ListFindings; a newer daemon may add columns."""
     found = []
@@ -254,10 +220,12 @@ def snapshot(
     manager: Mapping[str, object], objects: Mapping[str, Mapping[str, Mapping[str, object]]], rows: Iterable[Sequence[object]]
 ) -> Snapshot:
     """Put together what GetAll of the root, GetManagedObjects and ListFindings answered, with plain values instead of variants."""
-    shown = [objects[path] for path in sorted(objects)]
+    shown = sorted(objects.items())
     return Snapshot(
         manager=Manager.of(raw(manager)),
-        devices=tuple(Device.of(raw(one[names.DEVICE_INTERFACE])) for one in shown if names.DEVICE_INTERFACE in one),
-        specs=tuple(Spec.of(raw(one[names.SPEC_INTERFACE])) for one in shown if names.SPEC_INTERFACE in one),
+        devices=tuple(Device.of(raw(one[names.DEVICE_INTERFACE])) for _, one in shown if names.DEVICE_INTERFACE in one),
+        specs=tuple(Spec.of(raw(one[names.SPEC_INTERFACE])) for _, one in shown if names.SPEC_INTERFACE in one),
         findings=findings(rows),
+        cards=tuple(Card.of(last(path), raw(one[names.CARD_INTERFACE])) for path, one in shown if names.CARD_INTERFACE in one),
+        vnpus=tuple(Vnpu.of(last(path), raw(one[names.VNPU_INTERFACE])) for path, one in shown if names.VNPU_INTERFACE in one),
     )

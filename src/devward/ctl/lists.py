@@ -1,39 +1,70 @@
-"""`devwardctl devices`, `specs` and `findings`: tables, which `status` shows too."""
+"""`devwardctl devices`, `specs`, `cards`, `vnpus` and `findings`: tables, some of which `status` shows too."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
+from devward import names
 from devward.ctl.client import Client
 from devward.ctl.context import Context
-from devward.ctl.facts import Device, Finding, Raw, Spec
+from devward.ctl.facts import Device, Finding, Snapshot, Spec
 from devward.ctl.failure import ExitStatus
 from devward.ctl.layout import Cell, Column, table
+from devward.ctl.npu_facts import Card, Vnpu
+from devward.ctl.reading import Raw
 from devward.ctl.terminal import Screen, Tone
 from devward.ctl.when import Times, duration
-from devward.ctl.wording import tone_of
+from devward.ctl.wording import cores, tone_of
 from devward.model import Identity
 from devward.text import printable
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "devices": "No devices.",
+        "specs": "No CDI files.",
+        "cards": "No Ascend NPUs.",
+        "vnpus": "No vNPUs.",
+        "findings": "No findings.",
+    }
+)
+#: The methods, and the signatures of their answers, that a daemon has which knows of these.
+_KNOWS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {"cards": ("ListCards", "a(issddso)"), "vnpus": ("ListVnpus", "a(ussssoo)")}
+)
 
 
 def run(context: Context) -> int:
     """Show one of the lists."""
+    kind = context.given.command
 
     async def work(client: Client) -> int:
         snapshot = await client.snapshot()
-        listed: dict[str, Sequence[Device] | Sequence[Spec] | Sequence[Finding]] = {
+        listed: dict[str, Sequence[Device] | Sequence[Spec] | Sequence[Card] | Sequence[Vnpu] | Sequence[Finding]] = {
             "devices": snapshot.devices,
             "specs": snapshot.specs,
+            "cards": snapshot.cards,
+            "vnpus": snapshot.vnpus,
             "findings": snapshot.findings,
         }
-        rows = listed[context.given.command]
+        rows = listed[kind]
+        if not rows and kind in _KNOWS:
+            # A daemon that does not know of them is not one that knows of none.
+            member, signature = _KNOWS[kind]
+            await client.call(names.ROOT_PATH, names.MANAGER_INTERFACE, member, expect=signature)
         if context.json:
             raw: list[Raw] = [row.raw for row in rows]
             context.print_json(raw)
         elif not rows:
-            context.out.line({"devices": "No devices.", "specs": "No CDI files.", "findings": "No findings."}[context.given.command])
-        elif context.given.command == "devices":
+            context.out.line(_NONE[kind])
+        elif kind == "devices":
             show_devices(context.out, snapshot.devices, context.times())
-        elif context.given.command == "specs":
+        elif kind == "specs":
             show_specs(context.out, snapshot.specs, context.times())
+        elif kind == "cards":
+            show_cards(context.out, snapshot)
+        elif kind == "vnpus":
+            show_vnpus(context.out, snapshot.vnpus, context.times())
         else:
             show_findings(context.out, snapshot.findings, context.times())
         return ExitStatus.OK
@@ -96,6 +127,73 @@ def show_specs(screen: Screen, specs: Sequence[Spec], times: Times) -> None:
     table(screen, columns, rows)
 
 
+def show_cards(screen: Screen, snapshot: Snapshot) -> None:
+    """Print a line for each NPU."""
+    columns = [
+        Column("NPU"),
+        Column("CHIP"),
+        Column("HEALTH"),
+        Column("CORES USED"),
+        Column("VNPUS"),
+        Column("REASON"),
+        Column("NODE", optional=True),
+        Column("DIE ID", optional=True),
+        Column("CARD,CHIP", optional=True),
+        Column("PROTECTION", optional=True),
+        Column("CLAIMS", optional=True),
+    ]
+    parts = Counter(vnpu.card_name for vnpu in snapshot.vnpus)
+    rows = [
+        [
+            Cell(printable(card.name)),
+            Cell(printable(card.chip)),
+            state(card.health),
+            Cell(_of(cores(card.used_cores), cores(card.total_cores))),
+            Cell(str(parts[card.name])),
+            Cell(printable(card.reason), Tone.WARNING),
+            Cell(printable(card.node)),
+            Cell(printable(card.die_id)),
+            Cell(f"{card.card_id},{card.device_id}" if card.card_id >= 0 else ""),
+            Cell(printable(card.protection)),
+            Cell(str(len(card.claims)) if card.claims else ""),
+        ]
+        for card in snapshot.cards
+    ]
+    table(screen, columns, rows)
+
+
+def show_vnpus(screen: Screen, vnpus: Sequence[Vnpu], times: Times) -> None:
+    """Print a line for each vNPU."""
+    columns = [
+        Column("VNPU"),
+        Column("NPU"),
+        Column("TEMPLATE"),
+        Column("USE"),
+        Column("VERDICT"),
+        Column("REASON"),
+        Column("CORES", optional=True),
+        Column("FIRST SEEN", optional=True),
+        Column("NODE", optional=True),
+        Column("IDENTITY", optional=True),
+    ]
+    rows = [
+        [
+            Cell(printable(vnpu.name)),
+            Cell(printable(vnpu.card_name)),
+            Cell(printable(vnpu.template)),
+            Cell(printable(vnpu.in_use)),
+            Cell(printable(vnpu.verdict)),
+            Cell(printable(vnpu.reason), Tone.WARNING),
+            Cell(cores(vnpu.cores)),
+            Cell(times.ago(vnpu.first_seen_usec) if vnpu.first_seen_usec else ""),
+            Cell(printable(vnpu.node)),
+            Cell(printable(vnpu.identity)),
+        ]
+        for vnpu in vnpus
+    ]
+    table(screen, columns, rows)
+
+
 def show_findings(screen: Screen, findings: Sequence[Finding], times: Times) -> None:
     """Print a line for each finding."""
     columns = [Column("FINDING"), Column("SUBJECT"), Column(times.since_title, optional=True), Column("TEXT", flows=True)]
@@ -123,3 +221,7 @@ def _last_check(device: Device, times: Times) -> str:
     if not device.last_check_usec:
         return "never"
     return f"{times.ago(device.last_check_usec)}, {duration(device.check_duration_usec)}"
+
+
+def _of(part: str, whole: str) -> str:
+    return f"{part or '?'} of {whole}" if whole else part

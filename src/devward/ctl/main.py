@@ -60,7 +60,7 @@ def _command(name: str) -> Callable[[Context], int]:
     match name:
         case "status":
             from devward.ctl.status import run
-        case "devices" | "specs" | "findings":
+        case "devices" | "specs" | "cards" | "vnpus" | "findings":
             from devward.ctl.lists import run
         case "explain":
             from devward.ctl.explain import run

@@ -11,11 +11,13 @@ from devward.ctl.actions import line
 from devward.ctl.advice import cause, deed
 from devward.ctl.client import Client, Result, plain
 from devward.ctl.context import Context
-from devward.ctl.facts import Device, Manager, Spec, raw
+from devward.ctl.facts import Device, Manager, Spec
 from devward.ctl.failure import BUS_ADVICE, ExitStatus, Failure
 from devward.ctl.layout import MIN_FLOW, wrapped
+from devward.ctl.npu_facts import Card, Vnpu
+from devward.ctl.reading import last, raw
 from devward.ctl.terminal import Tone
-from devward.ctl.wording import Said, device_changes, manager_changes, spec_changes
+from devward.ctl.wording import Said, card_changes, device_changes, manager_changes, npu_summary, spec_changes, vnpu_changes
 from devward.model import RepairCause
 from devward.text import printable
 
@@ -85,7 +87,8 @@ class Monitor:
         # What is no news of the daemon itself, such as its mode, is compared with what is usual.
         usual = Manager(ready=state.ready, not_ready_reasons=(), cdi_mode="repair", config_state="good")
         said += manager_changes(usual, state, self._context.times())
-        said += [one for path in sorted(objects) for one in self._stands(objects[path], {})]
+        said += [one for path in sorted(objects) if names.VNPU_INTERFACE not in objects[path] for one in _changes(path, {}, objects[path])]
+        said += _summary(objects)
         self._tell("daemon-present", said, version=state.version, ready=state.ready)
 
     async def _hear(self, message: SignalMessage) -> None:
@@ -98,11 +101,10 @@ class Monitor:
             case (names.OBJECT_MANAGER_INTERFACE, "InterfacesAdded", "oa{sa{sv}}"):
                 path, interfaces = cast(tuple[str, Interfaces], message.body)
                 before, self._known[path] = self._known.get(path, {}), plain(interfaces)
-                self._tell("added", self._stands(self._known[path], before), object=path)
+                self._tell("added", _changes(path, before, self._known[path]), object=path)
             case (names.OBJECT_MANAGER_INTERFACE, "InterfacesRemoved", "oas"):
                 path = cast(str, message.body[0])
-                gone = _name(self._known.pop(path, {})) or path
-                self._tell("removed", [Said(f"{printable(gone)} is not kept any more", Tone.WARNING)], object=path)
+                self._tell("removed", [_gone(path, self._known.pop(path, {}))], object=path)
             case (names.MANAGER_INTERFACE, "SpecRepaired", "ss"):
                 self._repaired(*cast(tuple[str, str], message.body))
             case (names.MANAGER_INTERFACE, "RequestFinished", "ssa(sss)"):
@@ -121,14 +123,10 @@ class Monitor:
         interfaces = self._known.setdefault(path, {})
         before = interfaces.get(interface, {})
         after = interfaces[interface] = {**before, **properties}
-        if interface == names.DEVICE_INTERFACE:
-            said = device_changes(Device.of(raw(before)), Device.of(raw(after)))
-        elif interface == names.SPEC_INTERFACE:
-            said = spec_changes(Spec.of(raw(before)), Spec.of(raw(after)))
-        elif interface == names.MANAGER_INTERFACE:
+        if interface == names.MANAGER_INTERFACE:
             said = manager_changes(Manager.of(raw(before)), Manager.of(raw(after)), self._context.times())
         else:
-            said = []
+            said = _changes(path, {interface: before}, {interface: after})
         self._tell("changed", said, object=path, interface=interface, properties=raw(properties))
 
     def _repaired(self, file: str, why: str) -> None:
@@ -145,15 +143,6 @@ class Monitor:
         )
         listed = [{"target": one.target, "outcome": one.outcome, "reason": one.reason} for one in results]
         self._tell("request-finished", [said], request_id=request_id, outcome=outcome, results=listed)
-
-    def _stands(self, interfaces: Interfaces, before: Interfaces) -> list[Said]:
-        said = []
-        for name in (names.DEVICE_INTERFACE, names.SPEC_INTERFACE):
-            old, new = raw(before.get(name, {})), raw(interfaces.get(name, {}))
-            if name in interfaces:
-                is_device = name == names.DEVICE_INTERFACE
-                said += device_changes(Device.of(old), Device.of(new)) if is_device else spec_changes(Spec.of(old), Spec.of(new))
-        return said
 
     def _tell(self, event: str, said: Sequence[Said], **facts: object) -> None:
         context, times = self._context, self._context.times()
@@ -175,6 +164,36 @@ class Monitor:
         return None if columns is None else max(columns - indent, MIN_FLOW)
 
 
-def _name(interfaces: Interfaces) -> str:
-    device = interfaces.get(names.DEVICE_INTERFACE, {}).get("Node", "")
-    return str(device or interfaces.get(names.SPEC_INTERFACE, {}).get("File", ""))
+def _changes(path: str, before: Interfaces, after: Interfaces) -> list[Said]:
+    """Say what changed about an object; from one without interfaces, how it stands."""
+    said: list[Said] = []
+    for interface, properties in after.items():
+        old, new = before.get(interface), raw(properties)
+        known = raw(old or {})
+        match interface:
+            case names.DEVICE_INTERFACE:
+                said += device_changes(Device.of(known), Device.of(new))
+            case names.SPEC_INTERFACE:
+                said += spec_changes(Spec.of(known), Spec.of(new))
+            case names.CARD_INTERFACE:
+                said += card_changes(Card.of(last(path), known) if old else Card(), Card.of(last(path), new))
+            case names.VNPU_INTERFACE:
+                said += vnpu_changes(Vnpu.of(last(path), known) if old else Vnpu(), Vnpu.of(last(path), new))
+    return said
+
+
+def _summary(objects: Mapping[str, Interfaces]) -> list[Said]:
+    """Say how many NPUs and vNPUs there are, where there are any: each vNPU by itself would fill the screen."""
+    cards = [Card.of("", raw(one[names.CARD_INTERFACE])) for one in objects.values() if names.CARD_INTERFACE in one]
+    vnpus = [Vnpu.of("", raw(one[names.VNPU_INTERFACE])) for one in objects.values() if names.VNPU_INTERFACE in one]
+    return [Said(f"there are {npu_summary(cards, vnpus)}")] if cards or vnpus else []
+
+
+def _gone(path: str, interfaces: Interfaces) -> Said:
+    if names.CARD_INTERFACE in interfaces:
+        return Said(f"the NPU {printable(last(path))} is gone", Tone.BAD)
+    if names.VNPU_INTERFACE in interfaces:
+        return Said(f"the vNPU {printable(last(path))} is gone")
+    node = interfaces.get(names.DEVICE_INTERFACE, {}).get("Node", "")
+    name = str(node or interfaces.get(names.SPEC_INTERFACE, {}).get("File", ""))
+    return Said(f"{printable(name or path)} is not kept any more", Tone.WARNING)

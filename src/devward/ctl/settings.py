@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from devward import config as configuration
 from devward import names
 from devward.ctl.context import Context
-from devward.ctl.facts import Manager, raw, text_of
+from devward.ctl.facts import Manager
 from devward.ctl.failure import ExitStatus, Failure
 from devward.ctl.layout import Cell, Column, prose, table
+from devward.ctl.reading import raw, text_of
 from devward.ctl.terminal import Tone
 from devward.errors import ConfigError
 from devward.model import ConfigState

@@ -1,5 +1,7 @@
 """`devwardctl status`: one screen that says whether this host is ready, and if not, why and since when."""
 
+from typing import Final
+
 from devward.ctl import lists
 from devward.ctl.client import Client
 from devward.ctl.context import Context
@@ -8,9 +10,12 @@ from devward.ctl.failure import ExitStatus
 from devward.ctl.layout import prose
 from devward.ctl.terminal import Tone, unbroken
 from devward.ctl.when import Times
-from devward.ctl.wording import not_ready
+from devward.ctl.wording import not_ready, npu_name, npu_summary
 from devward.model import CdiMode, ConfigState
 from devward.text import printable
+
+#: NPUs that are not vouched for that are named.
+MAX_CARDS: Final = 4
 
 
 def run(context: Context) -> int:
@@ -35,6 +40,8 @@ def document(snapshot: Snapshot) -> dict[str, object]:
         "specs": [spec.raw for spec in snapshot.specs],
         "findings": [finding.raw for finding in snapshot.findings],
         "blocked": [blocked.raw for blocked in snapshot.blocked()],
+        "cards": [card.raw for card in snapshot.cards],
+        "vnpus": [vnpu.raw for vnpu in snapshot.vnpus],
     }
 
 
@@ -55,6 +62,9 @@ def show(context: Context, snapshot: Snapshot) -> None:
     if snapshot.specs:
         out.line()
         lists.show_specs(out, snapshot.specs, times)
+    if snapshot.cards or snapshot.vnpus:
+        out.line()
+        _show_npus(context, snapshot)
     _show_blocked(context, snapshot, times)
     out.line()
     if snapshot.findings:
@@ -83,6 +93,15 @@ def remarks(manager: Manager, times: Times) -> list[tuple[str, Tone]]:
     if manager.checking:
         said.append(("A check is under way.", Tone.FAINT))
     return said
+
+
+def _show_npus(context: Context, snapshot: Snapshot) -> None:
+    doubtful = [card for card in snapshot.cards if card.reason]
+    prose(context.out, f"{npu_summary(snapshot.cards, snapshot.vnpus)}.", tone=Tone.WARNING if doubtful else Tone.PLAIN)
+    for card in doubtful[:MAX_CARDS]:
+        prose(context.out, f"{npu_name(card)} is not vouched for: {card.sentence} ({printable(card.reason)})", "  - ", "    ")
+    more = f" ({len(doubtful) - MAX_CARDS} more are not vouched for)" if len(doubtful) > MAX_CARDS else ""
+    prose(context.out, f"See them: {unbroken('devwardctl cards')}, {unbroken('devwardctl vnpus')}{more}", "  ", "  ", Tone.FAINT)
 
 
 def _show_blocked(context: Context, snapshot: Snapshot, times: Times) -> None:

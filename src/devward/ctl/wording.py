@@ -1,14 +1,17 @@
 """What changed, in plain sentences: from the facts before and after. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from devward.ctl.facts import Device, Manager, Spec, sentence
+from devward.ctl.facts import Device, Manager, Spec
+from devward.ctl.npu_facts import Card, Vnpu
+from devward.ctl.reading import sentence
 from devward.ctl.terminal import Tone
 from devward.ctl.when import Times
 from devward.model import CdiMode, ConfigState, DeviceKind, Health, Identity, SpecState
+from devward.npu.views import CardHealth, Use
 from devward.text import printable
 
 _SPEC_STATES: Final[Mapping[SpecState, str]] = MappingProxyType(
@@ -103,6 +106,64 @@ def spec_changes(before: Spec, after: Spec) -> list[Said]:
         held = ", ".join(map(printable, after.devices))
         said.append(Said(f"{file} holds {held or 'no device'} now", Tone.PLAIN if held else Tone.WARNING))
     return said
+
+
+def npu_name(card: Card) -> str:
+    """Return what to call an NPU: its object's name, and its node where it has one."""
+    return f"{printable(card.name)} ({printable(card.node)})" if card.node else printable(card.name)
+
+
+def npu_summary(cards: Sequence[Card], vnpus: Sequence[Vnpu]) -> str:
+    """Say how many NPUs and vNPUs there are, and how many of them are well or in use."""
+    healthy = sum(card.health == CardHealth.HEALTHY for card in cards)
+    used = sum(vnpu.in_use == Use.IN_USE for vnpu in vnpus)
+    return f"{_counted(len(cards), 'Ascend NPU')} ({healthy} healthy), {_counted(len(vnpus), 'vNPU')} ({used} in use)"
+
+
+def cores(number: float) -> str:
+    """Say a number of AI cores; empty where it is not known."""
+    return f"{number:g}" if number >= 0 else ""
+
+
+def card_changes(before: Card, after: Card) -> list[Said]:
+    """Say what changed about an NPU; from an empty one, how it stands."""
+    name, said = npu_name(after), []
+    if (after.health, after.reason) != (before.health, before.reason):
+        why = f"; devward does not vouch for it: {after.sentence} ({printable(after.reason)})" if after.reason else ""
+        text = {
+            CardHealth.HEALTHY: f"the NPU {name} is healthy{why}",
+            CardHealth.UNHEALTHY: f"the NPU {name} is not healthy{why}",
+            CardHealth.UNKNOWN: f"it is not known whether the NPU {name} is healthy{why}",
+        }
+        other = f"the health of the NPU {name} is {printable(after.health) or 'not told'}{why}"
+        tone = Tone.WARNING if after.reason and after.health == CardHealth.HEALTHY else tone_of(after.health)
+        said.append(Said(next((one for known, one in text.items() if known == after.health), other), tone))
+    if before.name and after.node != before.node:
+        was = f"; it was {printable(before.node)}" if before.node else ""
+        now = f"has the device node {printable(after.node)} now" if after.node else "has no device node any more"
+        said.append(Said(f"the NPU {printable(after.name)} {now}{was}", Tone.WARNING))
+    return said
+
+
+def vnpu_changes(before: Vnpu, after: Vnpu) -> list[Said]:
+    """Say what changed about a vNPU; from an empty one, that it is there."""
+    name, said = printable(after.name), []
+    why = f": {after.sentence} ({printable(after.reason)})" if after.reason else ""
+    use = {Use.IN_USE: "it is in use", Use.IDLE: "it is idle", Use.UNKNOWN: "its use is not known"}
+    used = next((one for known, one in use.items() if known == after.in_use), f"its use is {printable(after.in_use) or 'not told'}")
+    if not before.name:
+        template = f", made with {printable(after.template)}" if after.template else ""
+        said.append(Said(f"the vNPU {name} is on {printable(after.card_name)}{template}; {used}{why}", Tone.WARNING if why else Tone.PLAIN))
+        return said
+    if after.in_use != before.in_use:
+        said.append(Said(f"the vNPU {name}: {used}"))
+    if (after.verdict, after.reason) != (before.verdict, before.reason):
+        said.append(Said(f"the vNPU {name} has the verdict {printable(after.verdict)}{why}", Tone.WARNING if why else Tone.PLAIN))
+    return said
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def manager_changes(before: Manager, after: Manager, times: Times) -> list[Said]:

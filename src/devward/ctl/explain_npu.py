@@ -1,0 +1,174 @@
+"""`devwardctl explain` of an NPU or a vNPU. Pure."""
+
+from typing import TypeVar
+
+from devward.ctl.advice import Step, advice
+from devward.ctl.explanation import Explanation, findings_about
+from devward.ctl.facts import Snapshot
+from devward.ctl.failure import ExitStatus, Failure
+from devward.ctl.npu_facts import Card, Vnpu
+from devward.ctl.reading import UNKNOWN
+from devward.ctl.when import Times
+from devward.ctl.wording import cores, npu_name
+from devward.npu.views import CardHealth, Management, Protection, Use, Verdict
+from devward.text import printable
+
+#: vNPUs of one NPU that are named.
+MAX_NAMED = 32
+
+_Thing = TypeVar("_Thing", Card, Vnpu)
+
+
+def card_meant(what: str, snapshot: Snapshot) -> Card | None:
+    """Return the NPU that is meant: by name, physical id, node or die id. Failure where it could be several."""
+    return _one(what, [card for card in snapshot.cards if what in _names(card.name, card.phy_id, card.node, card.die_id)])
+
+
+def vnpu_meant(what: str, snapshot: Snapshot) -> Vnpu | None:
+    """Return the vNPU that is meant: by name, id, node or identity. Failure where it could be several."""
+    return _one(what, [vnpu for vnpu in snapshot.vnpus if what in _names(vnpu.name, vnpu.id, vnpu.node, vnpu.identity)])
+
+
+def of_card(card: Card, snapshot: Snapshot, times: Times) -> Explanation:
+    """Explain an NPU: what and where it is, its health, its vNPUs, who hands it out."""
+    told = Explanation(npu_name(card), "card")
+    told.found += [*_which(card), _node(card), _health(card), _taken(card, snapshot), *_claims(card)]
+    if card.reason:
+        told.found.append(f"devward does not vouch for it. {card.sentence} ({printable(card.reason)})")
+    told.found += findings_about((card.node, card.name, card.die_id), snapshot, times)
+    if card.reason:
+        known = advice(card.reason, device=card.node or f"/dev/davinci{card.phy_id}")
+        told.means, told.steps = [known.means], list(known.steps)
+    else:
+        told.means = ["devward vouches for it: what the vendor's library, the kernel and the host's files say of it agrees."]
+        told.steps = [Step("Nothing needs to be done.")]
+    if card.card_id != UNKNOWN:
+        told.steps.append(Step("See what the vendor's own tool says.", (f"npu-smi info -t board -i {card.card_id}",)))
+    return told
+
+
+def of_vnpu(vnpu: Vnpu, evidence: object, snapshot: Snapshot, times: Times) -> Explanation:
+    """Explain a vNPU: what and where it is, its use, the verdict; `evidence` is what Explain answered."""
+    told = Explanation(printable(vnpu.name), "vnpu", evidence=evidence)
+    card = next((one for one in snapshot.cards if one.name == vnpu.card_name), None)
+    told.found += [_what(vnpu, card), _vnpu_node(vnpu), _use(vnpu)]
+    if vnpu.identity:
+        told.found.append(f"Its identity is {printable(vnpu.identity)}.")
+    if vnpu.first_seen_usec:
+        told.found.append(f"devward first saw it {'at ' if times.utc else ''}{times.ago(vnpu.first_seen_usec)}.")
+    told.found += [_verdict(vnpu), *_waiting(vnpu, times), *findings_about((vnpu.node, vnpu.name), snapshot, times)]
+    known = advice(vnpu.reason, device=vnpu.node or f"/dev/vdavinci{vnpu.id}")
+    told.means = [known.means] if vnpu.reason else ["devward leaves it alone. Containers that use it are not affected."]
+    told.steps = list(known.steps)
+    if card is not None:
+        told.steps.append(Step("See the NPU that it is a part of.", (f"devwardctl explain {printable(card.name)}",)))
+    return told
+
+
+def _names(name: str, number: int, *others: str) -> set[str]:
+    return {name, str(number) if number >= 0 else "", *others} - {""}
+
+
+def _one(what: str, found: list[_Thing]) -> _Thing | None:
+    if len(found) > 1:
+        exact = [one for one in found if one.name == what]
+        if len(exact) == 1:
+            return exact[0]
+        listed = ", ".join(printable(one.name) for one in found)
+        raise Failure(ExitStatus.UNHEALTHY, f"{printable(what, 80)} can mean {listed}.", "Ask for one of these.")
+    return found[0] if found else None
+
+
+def _which(card: Card) -> list[str]:
+    ids = [
+        f"{said} is {number}" for said, number in (("its physical id", card.phy_id), ("its logical id", card.logic_id)) if number != UNKNOWN
+    ]
+    place = f", chip {card.device_id} of card {card.card_id}" if card.card_id != UNKNOWN else ""
+    said = [f"It is an {printable(card.chip) or 'NPU of unknown type'}{place}{'; ' if ids else ''}{', '.join(ids)}."]
+    die = f"Its die id, which is HAMi's name of it, is {printable(card.die_id)}." if card.die_id else "Its die id is not known."
+    return [*said, die]
+
+
+def _node(card: Card) -> str:
+    if not card.node:
+        return "It has no device node."
+    return f"{printable(card.node)} is {f'character device {printable(card.number)}' if card.number else 'no character device'}."
+
+
+def _health(card: Card) -> str:
+    match card.health:
+        case CardHealth.HEALTHY:
+            return "The vendor's library calls it healthy."
+        case CardHealth.UNHEALTHY:
+            return "The vendor's library does not call it healthy."
+        case CardHealth.UNKNOWN:
+            return "It is not known whether it is healthy."
+    return f"Its health is {printable(card.health) or 'not told'}."
+
+
+def _taken(card: Card, snapshot: Snapshot) -> str:
+    parts = snapshot.vnpus_of(card)
+    if cores(card.used_cores) and cores(card.total_cores):
+        share = f"; {cores(card.used_cores)} of its {cores(card.total_cores)} AI cores are taken"
+    else:
+        share = f"; it has {cores(card.total_cores)} AI cores" if cores(card.total_cores) else ""
+    if not parts:
+        return f"It is not divided into vNPUs{share}."
+    named = ", ".join(printable(one.name) for one in parts[:MAX_NAMED])
+    more = f" and {len(parts) - MAX_NAMED} more" if len(parts) > MAX_NAMED else ""
+    return f"It has {'one vNPU' if len(parts) == 1 else f'{len(parts)} vNPUs'}: {named}{more}{share}."
+
+
+def _claims(card: Card) -> list[str]:
+    said = []
+    if card.managed == Management.UNKNOWN:
+        said.append("It is not known whether a scheduler such as HAMi hands it out.")
+    elif card.managed:
+        said.append(f"Whether a scheduler hands it out: {printable(card.managed)}.")
+    if card.protection == Protection.NOT_EVALUATED:
+        said.append("Which Pods claim it was not evaluated.")
+    elif card.protection:
+        said.append(f"The protection of its vNPUs by claims is {printable(card.protection)}.")
+    if card.claims:
+        said.append(f"It is claimed by the Pods with the UIDs {', '.join(map(printable, card.claims))}.")
+    if cores(card.claimed_cores):
+        said.append(f"The claims on it ask for {cores(card.claimed_cores)} AI cores.")
+    return said
+
+
+def _what(vnpu: Vnpu, card: Card | None) -> str:
+    chip = f" ({printable(card.chip)})" if card is not None and card.chip else ""
+    function = f", virtual function {vnpu.vfid}" if vnpu.vfid != UNKNOWN else ""
+    template = f", made with the template {printable(vnpu.template)}" if vnpu.template else ""
+    size = f"; it takes {cores(vnpu.cores)} AI cores" if cores(vnpu.cores) else ""
+    return f"It is the vNPU {vnpu.id} of the NPU {printable(vnpu.card_name) or 'that is not told'}{chip}{function}{template}{size}."
+
+
+def _vnpu_node(vnpu: Vnpu) -> str:
+    return f"Its device node is {printable(vnpu.node)}." if vnpu.node else "It has no device node."
+
+
+def _use(vnpu: Vnpu) -> str:
+    match vnpu.in_use:
+        case Use.IN_USE:
+            return "The driver says that it is in use."
+        case Use.IDLE:
+            return "The driver says that it is idle, which is no proof that nobody owns it."
+        case Use.UNKNOWN:
+            return "It is not known whether it is in use."
+    return f"Its use is {printable(vnpu.in_use) or 'not told'}."
+
+
+def _verdict(vnpu: Vnpu) -> str:
+    why = f" {vnpu.sentence} ({printable(vnpu.reason)})" if vnpu.reason else ""
+    if vnpu.verdict == Verdict.UNKNOWN:
+        return f"devward has not judged whether it may be reclaimed.{why}"
+    return f"The verdict is {printable(vnpu.verdict) or 'not told'}.{why}"
+
+
+def _waiting(vnpu: Vnpu, times: Times) -> list[str]:
+    if not vnpu.grace_start_usec:
+        return []
+    confirmed = "once" if vnpu.confirmations == 1 else f"{vnpu.confirmations} times"
+    at = f"; it may be reclaimed {times.ago(vnpu.eligible_at_usec)}" if vnpu.eligible_at_usec else ""
+    return [f"That nobody owns it was confirmed {confirmed}{at}."]

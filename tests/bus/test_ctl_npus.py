@@ -1,0 +1,136 @@
+"""devwardctl and NPUs: lists, explanations, what changes, on hosts with none, with one and with thousands."""
+
+import json
+import signal
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+from bus_harness import CARD, VNPU, Bus, World, run, world
+from test_ctl_service import ctl, end, read_until, start, with_world
+
+from devward import names
+from devward.model import Reason
+from devward.npu.views import CardHealth, Use
+from sim.npu_fleet import CARDS, VNPUS_PER_CARD, fleet
+
+
+def with_one(made: World) -> None:
+    made.backend.card_views, made.backend.vnpu_views = (CARD,), (VNPU,)
+    made.service.publish()
+
+
+def test_a_host_without_npus(bus: Bus) -> None:
+    async def work(_: World) -> None:
+        for what, said in (("cards", "No Ascend NPUs.\n"), ("vnpus", "No vNPUs.\n")):
+            ended = await ctl(bus.address, what)
+            assert (ended.status, ended.output, ended.errors) == (0, said, "")
+            assert (await ctl(bus.address, what, "--json")).json == []
+        assert "NPU" not in (await ctl(bus.address, "status")).output
+
+    with_world(bus, work)
+
+
+def test_lists_and_status(bus: Bus) -> None:
+    async def work(made: World) -> None:
+        with_one(made)
+        shown = (await ctl(bus.address, "cards", COLUMNS="80")).output.splitlines()
+        assert shown == [
+            "NPU   CHIP          HEALTH   CORES USED  VNPUS  NODE",
+            "p007  Ascend 910B3  healthy  5 of 20     1      /dev/davinci7",
+        ]
+        shown = (await ctl(bus.address, "vnpus", "--utc")).output.splitlines()
+        assert shown[1].split() == [
+            *("v0212", "p007", "vir05_1c_16g", "idle", "unknown", "5", "2023-11-14T22:13:20.000Z", "/dev/vdavinci212", VNPU.identity)
+        ]
+        assert "1 Ascend NPU (1 healthy), 1 vNPU (0 in use).\n" in (await ctl(bus.address, "status")).output
+        (card,) = (await ctl(bus.address, "cards", "--json")).json  # type: ignore[misc]
+        assert (card["name"], card["phy_id"], card["claimed_cores"], card["die_id"]) == ("p007", 7, -1.0, CARD.die_id)
+        (vnpu,) = (await ctl(bus.address, "vnpus", "--json")).json  # type: ignore[misc]
+        assert (vnpu["name"], vnpu["id"], vnpu["card"], vnpu["in_use"]) == ("v0212", 212, names.card_path("p007"), "idle")
+        document = (await ctl(bus.address, "status", "--json")).json
+        assert isinstance(document, dict)
+        assert (document["cards"], document["vnpus"]) == ([card], [vnpu])
+        made.backend.card_views = (replace(CARD, health=CardHealth.UNHEALTHY, reason=Reason.PROBE_FAILED, text="It is\x1b hot."),)
+        made.service.publish()
+        shown_status = (await ctl(bus.address, "status")).output
+        assert "  - p007 (/dev/davinci7) is not vouched for: It is\\x1b hot. (probe-failed)\n" in shown_status
+
+    with_world(bus, work)
+
+
+def test_explain_and_completion(bus: Bus) -> None:
+    async def work(made: World) -> None:
+        with_one(made)
+        ended = await ctl(bus.address, "explain", "/dev/davinci7")
+        assert ended.status == 0
+        assert "It has one vNPU: v0212; 5 of its 20 AI cores are taken." in ended.output
+        document = (await ctl(bus.address, "explain", "212", "--json")).json
+        assert isinstance(document, dict)
+        assert (document["what"], document["kind"], document["evidence"]["name"]) == ("v0212", "vnpu", "v0212")
+        ended = await ctl(bus.address, "explain", "8")
+        assert ended.status == 1
+        assert "p007" in ended.errors
+        assert {"p007", "v0212", "kvm"} <= set((await ctl(bus.address, "complete", "explain")).output.split())
+        assert (await ctl(bus.address, "complete", "devices")).output == "kvm\n", "of check, which takes no NPU"
+
+    with_world(bus, work)
+
+
+def test_the_support_bundle_has_them(bus: Bus, tmp_path: Path) -> None:
+    async def work(made: World) -> None:
+        made.backend.card_views = (replace(CARD, reason=Reason.PROBE_FAILED, text="password=hunter2hunter2"),)
+        made.backend.vnpu_views = (VNPU,)
+        made.service.publish()
+        await ctl(bus.address, "report", str(tmp_path / "r.tar.gz"))
+        with tarfile.open(tmp_path / "r.tar.gz") as archive:
+            (member,) = [one for one in archive.getmembers() if one.name.endswith("/status.json")]
+            file = archive.extractfile(member)
+            assert file is not None
+            document = json.loads(file.read())
+        assert document["vnpus"][0]["identity"] == VNPU.identity
+        assert document["cards"][0]["die_id"] == CARD.die_id
+        assert "hunter2" not in json.dumps(document)
+
+    with_world(bus, work)
+
+
+def test_monitor(bus: Bus) -> None:
+    async def main() -> None:
+        async with world(bus.address) as made:
+            with_one(made)
+            process = await start(bus.address, "monitor")
+            shown = await read_until(process, "there are 1 Ascend NPU (1 healthy), 1 vNPU (0 in use)")
+            assert "the NPU p007 (/dev/davinci7) is healthy" in shown
+            assert "v0212" not in shown
+            made.backend.vnpu_views = (replace(VNPU, use=Use.IN_USE),)
+            made.service.publish()
+            await read_until(process, "the vNPU v0212: it is in use")
+            made.backend.vnpu_views = (replace(VNPU, identity="another"),)
+            made.service.publish()
+            await read_until(process, "the vNPU v0212 is gone")
+            await read_until(process, "the vNPU v0212 is on p007, made with vir05_1c_16g; it is idle")
+            made.backend.card_views = (replace(CARD, health=CardHealth.UNHEALTHY),)
+            made.service.publish()
+            await read_until(process, "the NPU p007 (/dev/davinci7) is not healthy")
+            made.backend.card_views, made.backend.vnpu_views = (), ()
+            made.service.publish()
+            await read_until(process, "the NPU p007 is gone")
+            process.send_signal(signal.SIGINT)
+            assert (await end(process)).status == 0
+
+    run(main)
+
+
+def test_as_many_as_there_can_be(bus: Bus) -> None:
+    async def main() -> None:
+        async with world(bus.address) as made:
+            made.backend.card_views, made.backend.vnpu_views = fleet(CARD, VNPU)
+            made.service.publish()
+            number = CARDS * VNPUS_PER_CARD
+            ended = await ctl(bus.address, "status")
+            assert f"{CARDS} Ascend NPUs ({CARDS} healthy), {number} vNPUs (0 in use)." in ended.output
+            assert len((await ctl(bus.address, "vnpus")).output.splitlines()) == number + 1
+            assert f"It has {VNPUS_PER_CARD} vNPUs: v2116, " in (await ctl(bus.address, "explain", "p063")).output
+
+    run(main, debug=False)
