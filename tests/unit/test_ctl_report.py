@@ -138,6 +138,15 @@ def test_a_listing_says_what_stands_there_without_following_or_reading(tmp_path:
     assert host.describe("/dev/null").split()[3] == "1:3"
 
 
+def test_the_nodes_of_npus_are_listed_where_there_are_any(tmp_path: Path) -> None:
+    for entry in ("davinci7", "davinci_manager", "vdavinci212", "sda", "x\x1b"):
+        (tmp_path / entry).write_text("")
+    shown = host.nodes(str(tmp_path))
+    assert f"{tmp_path}/kvm: No such file or directory" in shown
+    assert [line.rpartition("/")[2] for line in shown.splitlines()[2:]] == ["davinci7", "davinci_manager", "vdavinci212"]
+    assert len(host.nodes(str(tmp_path / "none")).splitlines()) == 2
+
+
 def test_versions() -> None:
     shown = host.versions([("true", "--version"), ("devward-no-such-program", "--version")])
     assert shown.startswith("devwardctl ")

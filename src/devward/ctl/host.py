@@ -24,6 +24,8 @@ PROGRAMS: Final = (
     ("kubelet", "--version"),
 )
 PROGRAM_SECONDS: Final = 5.0
+#: How the nodes of NPUs, vNPUs and their managers begin.
+NPU_NODES: Final = ("davinci", "vdavinci")
 #: Entries of one directory that are listed.
 MAX_ENTRIES: Final = 1000
 
@@ -58,9 +60,16 @@ def listing(directory: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def nodes() -> str:
-    """List the device nodes that devward may know."""
-    return "\n".join(describe(f"{names.DEVICE_DIRECTORY}/{kind}") for kind in DeviceKind) + "\n"
+def nodes(directory: str = names.DEVICE_DIRECTORY) -> str:
+    """List the device nodes that devward may know: of hypervisors, there or not, and those of NPUs and vNPUs that are there."""
+    try:
+        found = sorted(entry for entry in os.listdir(directory) if entry.startswith(NPU_NODES))
+    except OSError:
+        found = []
+    lines = [describe(os.path.join(directory, entry)) for entry in (*DeviceKind, *found[:MAX_ENTRIES])]
+    if len(found) > MAX_ENTRIES:
+        lines.append(f"... and {len(found) - MAX_ENTRIES} more")
+    return "\n".join(lines) + "\n"
 
 
 def describe(path: str) -> str:
