@@ -107,6 +107,7 @@ class Host:
         self.changes: list[tuple[DeviceState, DeviceState, Trigger]] = []
         self.overflows = 0
         self.mounts = 0
+        self.npus: list[Trigger] = []
         self.registry = DeviceRegistry(
             config,
             make_prober=self._make_prober,
@@ -114,6 +115,7 @@ class Host:
             on_change=lambda *change: self.changes.append(change),
             on_overflow=self._overflow,
             on_mounts=self._mounts_changed,
+            on_npu=self.npus.append,
             device_directory=str(self.directory),
             sysfs=str(self.sysfs),
         )

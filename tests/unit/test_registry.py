@@ -304,3 +304,45 @@ def test_a_host_that_starts_containers_all_the_time_has_its_node_looked_at_at_a_
         assert host.probers[KVM].probes == 0
 
     play(scene, before=present(KVM))
+
+
+# --- NPUs, of which only the first sight is this room's ----------------------------------------------------------------
+
+
+def test_the_node_of_an_npu_is_told_of_at_once_by_its_name(play: Play) -> None:
+    async def scene(host: Host) -> None:
+        await host.settle()
+        assert host.npus == []
+        (host.directory / "davinci_manager").touch()
+        await host.settle()
+        assert set(host.npus) == {Trigger.INOTIFY}
+        host.npus.clear()
+        host.monitor.emit("add", "vdavinci100", subsystem="devdrv-class")
+        assert host.npus == [Trigger.UDEV]
+        (host.directory / "davinci_manager").unlink()
+        await host.settle()
+        assert host.npus == [Trigger.UDEV, Trigger.INOTIFY]
+        assert host.looks == [], "no hypervisor device is looked at for that"
+
+    play(scene)
+
+
+def test_a_node_of_an_npu_that_no_event_told_of_is_found_by_the_slow_pass(play: Play) -> None:
+    async def scene(host: Host) -> None:
+        assert host.npus == [Trigger.STARTUP]
+        host.registry.look_at_everything(Trigger.TIMER)
+        assert host.npus == [Trigger.STARTUP, Trigger.TIMER]
+        (host.directory / "davinci0").unlink()
+        await host.settle()
+        host.npus.clear()
+        host.registry.look_at_everything(Trigger.TIMER)
+        assert host.npus == []
+
+    play(scene, before=lambda host: (host.directory / "davinci0").touch())
+
+
+def test_the_vendors_own_subsystems_are_listened_to(play: Play) -> None:
+    async def scene(host: Host) -> None:
+        assert host.monitor.subsystems == ("misc", "devdrv-class", "devdrv_manager")
+
+    play(scene)
