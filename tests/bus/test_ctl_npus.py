@@ -10,7 +10,7 @@ from bus_harness import CARD, VNPU, Bus, World, run, world
 from test_ctl_service import ctl, end, read_until, start, with_world
 
 from devward import names
-from devward.model import Reason
+from devward.model import Finding, Reason
 from devward.npu.views import CardHealth, Use
 from sim.npu_fleet import CARDS, VNPUS_PER_CARD, fleet
 
@@ -27,6 +27,18 @@ def test_a_host_without_npus(bus: Bus) -> None:
             assert (ended.status, ended.output, ended.errors) == (0, said, "")
             assert (await ctl(bus.address, what, "--json")).json == []
         assert "NPU" not in (await ctl(bus.address, "status")).output
+
+    with_world(bus, work)
+
+
+def test_npus_that_cannot_be_listed_are_not_said_to_be_none(bus: Bus) -> None:
+    async def work(made: World) -> None:
+        made.backend.finding_list = [Finding(Reason.NPU_LIBRARY_UNUSABLE, "libdcmi.so", "The library is not root's.", 5)]
+        for what in ("cards", "vnpus"):
+            ended = await ctl(bus.address, what)
+            assert ended.status == 0
+            assert "But devward may not see all that there is:" in ended.output
+            assert "npu-library-unusable" in ended.output
 
     with_world(bus, work)
 

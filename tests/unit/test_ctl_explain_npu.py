@@ -114,6 +114,8 @@ def test_what_is_not_known_is_said_to_be() -> None:
     assert "It is the vNPU 100 of the NPU that is not told.\nIt has no device node.\nIts use is not told." in told
     assert "-1" not in told
     assert "1970" not in told
+    for reason in Reason:
+        assert "-1" not in text(explain_npu.of_card(Card(name="c003d1", reason=reason), Snapshot(Manager(), (), (), ()), TIMES))
 
 
 @pytest.mark.parametrize("reason", [one for one in Reason if one])

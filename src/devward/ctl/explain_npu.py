@@ -37,7 +37,7 @@ def of_card(card: Card, snapshot: Snapshot, times: Times) -> Explanation:
         told.found.append(f"devward does not vouch for it. {card.sentence} ({printable(card.reason)})")
     told.found += findings_about((card.node, card.name, card.die_id), snapshot, times)
     if card.reason:
-        known = advice(card.reason, device=card.node or f"/dev/davinci{card.phy_id}")
+        known = advice(card.reason, device=_path(card.node, "/dev/davinci", card.phy_id))
         told.means, told.steps = [known.means], list(known.steps)
     else:
         told.means = ["devward vouches for it: what the vendor's library, the kernel and the host's files say of it agrees."]
@@ -57,12 +57,17 @@ def of_vnpu(vnpu: Vnpu, evidence: object, snapshot: Snapshot, times: Times) -> E
     if vnpu.first_seen_usec:
         told.found.append(f"devward first saw it {'at ' if times.utc else ''}{times.ago(vnpu.first_seen_usec)}.")
     told.found += [_verdict(vnpu), *_waiting(vnpu, times), *findings_about((vnpu.node, vnpu.name), snapshot, times)]
-    known = advice(vnpu.reason, device=vnpu.node or f"/dev/vdavinci{vnpu.id}")
+    known = advice(vnpu.reason, device=_path(vnpu.node, "/dev/vdavinci", vnpu.id))
     told.means = [known.means] if vnpu.reason else ["devward leaves it alone. Containers that use it are not affected."]
     told.steps = list(known.steps)
     if card is not None:
         told.steps.append(Step("See the NPU that it is a part of.", (f"devwardctl explain {printable(card.name)}",)))
     return told
+
+
+def _path(node: str, prefix: str, number: int) -> str:
+    """Return the node for commands: the one that there should be where there is none."""
+    return node or (f"{prefix}{number}" if number != UNKNOWN else "DEVICE")
 
 
 def _names(name: str, number: int, *others: str) -> set[str]:

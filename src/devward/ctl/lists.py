@@ -10,7 +10,7 @@ from devward.ctl.client import Client
 from devward.ctl.context import Context
 from devward.ctl.facts import Device, Finding, Snapshot, Spec
 from devward.ctl.failure import ExitStatus
-from devward.ctl.layout import Cell, Column, table
+from devward.ctl.layout import Cell, Column, prose, table
 from devward.ctl.npu_facts import Card, Vnpu
 from devward.ctl.reading import Raw
 from devward.ctl.terminal import Screen, Tone
@@ -28,6 +28,8 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType(
         "findings": "No findings.",
     }
 )
+#: How the reason codes begin that are about NPUs and vNPUs.
+_NPU_CODES: Final = ("npu-", "vnpu-")
 #: The methods, and the signatures of their answers, that a daemon has which knows of these.
 _KNOWS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {"cards": ("ListCards", "a(issddso)"), "vnpus": ("ListVnpus", "a(ussssoo)")}
@@ -57,6 +59,8 @@ def run(context: Context) -> int:
             context.print_json(raw)
         elif not rows:
             context.out.line(_NONE[kind])
+            if kind in _KNOWS:
+                _show_doubts(context, snapshot)
         elif kind == "devices":
             show_devices(context.out, snapshot.devices, context.times())
         elif kind == "specs":
@@ -70,6 +74,14 @@ def run(context: Context) -> int:
         return ExitStatus.OK
 
     return context.on_bus(work)
+
+
+def _show_doubts(context: Context, snapshot: Snapshot) -> None:
+    """Say why there may be NPUs that are not shown."""
+    doubts = [finding for finding in snapshot.findings if finding.code.startswith(_NPU_CODES)]
+    if doubts:
+        prose(context.out, "But devward may not see all that there is:", tone=Tone.WARNING)
+        show_findings(context.out, doubts, context.times())
 
 
 def state(text: str) -> Cell:
