@@ -28,8 +28,29 @@ class DeviceStanding:
 IN_ORDER = frozenset({SpecState.TRUE, SpecState.CONFLICT, SpecState.SHADOWED})
 
 
-def judge(*, started: bool, devices: Sequence[DeviceStanding], spec: SpecView, config_state: ConfigState) -> Readiness:
-    """Judge: ready when a device is healthy with its spec true, or there is nothing to watch, and the configuration is good."""
+@dataclass(frozen=True, slots=True)
+class NpuStanding:
+    """How many NPUs there are, and how many can be vouched for. Hypervisor devices do not wait for them."""
+
+    usable: int = 0
+    total: int = 0
+
+
+_NO_NPUS = NpuStanding()
+
+
+def judge(
+    *,
+    started: bool,
+    devices: Sequence[DeviceStanding],
+    spec: SpecView,
+    config_state: ConfigState,
+    npus: NpuStanding = _NO_NPUS,
+) -> Readiness:
+    """Judge: ready when a device is healthy with its spec true, or there is nothing to watch, and the configuration is good.
+
+    NPUs are in the status line alone: nothing is handed out by what devward knows of them.
+    """
     if not started:
         return Readiness(ready=False, reasons=(f"devwardd: {Reason.STARTING}",), status="starting")
     reasons: list[str] = []
@@ -43,16 +64,18 @@ def judge(*, started: bool, devices: Sequence[DeviceStanding], spec: SpecView, c
             reasons += [f"{device.view.node}: {device.reason}" for device in healthy]
     if config_state is not ConfigState.GOOD:
         reasons.append(f"configuration: {Reason.CONFIG_REFUSED}")
-    return Readiness(not reasons, tuple(reasons), _status(devices, usable, spec, config_state))
+    return Readiness(not reasons, tuple(reasons), _status(devices, usable, spec, config_state, npus))
 
 
 def _usable(device: DeviceStanding, spec: SpecView) -> bool:
     return device.view.health is Health.HEALTHY and spec.state in IN_ORDER and device.effective
 
 
-def _status(devices: Sequence[DeviceStanding], usable: Sequence[DeviceStanding], spec: SpecView, config_state: ConfigState) -> str:
+def _status(
+    devices: Sequence[DeviceStanding], usable: Sequence[DeviceStanding], spec: SpecView, config_state: ConfigState, npus: NpuStanding
+) -> str:
     parts = []
-    if not devices:
+    if not devices and not npus.total:
         parts.append("nothing to watch on this host")
     for device in devices:
         name = device.view.node
@@ -64,6 +87,8 @@ def _status(devices: Sequence[DeviceStanding], usable: Sequence[DeviceStanding],
             parts.append(f"{name} usable, but {spec.file} is {spec.state}: {_first_sentence(spec.reason)}")
         else:
             parts.append(f"{name} usable, but not for containers: {_first_sentence(device.reason)}")
+    if npus.total:
+        parts.append(f"{npus.usable} of {npus.total} NPUs can be vouched for")
     if config_state is not ConfigState.GOOD:
         parts.append("the configuration on disk is refused")
     return "; ".join(parts)

@@ -31,7 +31,7 @@ from devward.model import (
     Trigger,
 )
 from devward.npu.room import NpuRoom
-from devward.readiness import DeviceStanding, Readiness, judge
+from devward.readiness import DeviceStanding, NpuStanding, Readiness, judge
 from devward.remembered import Remembered
 from devward.state import Pause, State
 
@@ -97,7 +97,14 @@ class Service:
         for tracker in self._registry.trackers:
             effective, reason, _ = self._reconciler.effective(tracker.state.kind)
             standings.append(DeviceStanding(tracker.view(), effective, reason))
-        return judge(started=self.started, devices=standings, spec=self._reconciler.view, config_state=self._config_state())
+        cards = self._npus.cards()
+        return judge(
+            started=self.started,
+            devices=standings,
+            spec=self._reconciler.view,
+            config_state=self._config_state(),
+            npus=NpuStanding(sum(card.reason is Reason.OK for card in cards), len(cards)),
+        )
 
     def manager(self) -> ManagerView:
         """Return what is published of the daemon."""

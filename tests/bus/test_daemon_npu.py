@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,6 +114,28 @@ def watched(node: Node) -> Node:
     node.wait_tree("card/p000", "vnpu/v0100")
     node.wait_reason("vnpu/v0100", "")
     return node
+
+
+def loaded(daemon: DaemonProcess) -> set[str]:
+    """Return the modules for NPUs that a daemon with -X importtime has loaded."""
+    return {line.rpartition("|")[2].strip() for line in daemon.output.read_text().splitlines() if "devward.npu" in line}
+
+
+def test_a_host_without_npus_loads_nothing_of_them_until_the_first_is_seen(tmp_path: Path) -> None:
+    with DaemonProcess(tmp_path, private_devices=True, python=(sys.executable, "-X", "importtime")) as daemon:
+        daemon.start()
+        daemon.call("Rescan", "t", "0")
+        daemon.call("ListVnpus")
+        daemon.describe()
+        assert loaded(daemon) == {"devward.npu", "devward.npu.presence", "devward.npu.room"}
+        daemon.inside("mknod /dev/davinci_manager c 4001 0")
+        wait_for(lambda: "devward.npu.client" in loaded(daemon), what="the code for NPUs")
+        # There is no broker on this host: that is told, and nothing else is the worse for it.
+        daemon.wait_event("finding", DEVWARD_REASON="npu-broker-unreachable")
+        assert daemon.get("", "Manager", "Ready") is daemon.call("CheckAllocation", "s", "kvm")[0]
+        daemon.inside("rm /dev/davinci_manager")
+        daemon.wait_event("finding-cleared", DEVWARD_REASON="npu-broker-unreachable")
+        assert daemon.stop() == 0
 
 
 def test_what_there_is_is_published_as_it_comes_and_goes(node: Node) -> None:

@@ -346,6 +346,23 @@ def test_without_nodes_and_npus_it_rests_until_it_is_woken(play: Play, answer: I
     play(scene)
 
 
+def test_a_node_that_came_and_went_where_nobody_could_be_asked_leaves_nothing_to_do(play: Play) -> None:
+    async def scene(bench: Bench) -> None:
+        bench.client.answer = GONE
+        await asyncio.sleep(LOOK_INTERVAL)
+        bench.client.answer = SILENT
+        await asyncio.sleep(LOOK_INTERVAL)
+        assert bench.watcher.awake
+        assert [finding.code for finding in bench.watcher.picture.findings] == [Reason.NPU_BROKER_SILENT]
+        bench.nodes.clear()
+        bench.watcher.wake(Trigger.INOTIFY)
+        await bench.settle()
+        assert not bench.watcher.awake
+        assert bench.watcher.picture == Picture()
+
+    play(scene)
+
+
 @pytest.mark.parametrize("left", ["nodes", "cards", "doubt"])
 def test_it_does_not_rest_while_anything_is_left(play: Play, left: str) -> None:
     async def scene(bench: Bench) -> None:

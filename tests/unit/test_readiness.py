@@ -3,7 +3,7 @@
 import pytest
 
 from devward.model import ConfigState, DeviceKind, DeviceView, Health, Identity, Reason, SpecState, SpecView
-from devward.readiness import DeviceStanding, Readiness, judge
+from devward.readiness import DeviceStanding, NpuStanding, Readiness, judge
 
 KVM_FILE = "/etc/cdi/hyperlight.dev-hypervisor.json"
 
@@ -32,6 +32,18 @@ def judged(
 
 def test_nothing_to_watch_is_ready() -> None:
     assert judged(file=spec(SpecState.EMPTY)) == Readiness(ready=True, reasons=(), status="nothing to watch on this host")
+
+
+@pytest.mark.parametrize("usable", [0, 2])
+def test_npus_are_told_and_decide_nothing(usable: int) -> None:
+    npus = NpuStanding(usable, 2)
+    told = f"{usable} of 2 NPUs can be vouched for"
+    alone = judge(started=True, devices=(), spec=spec(SpecState.EMPTY), config_state=ConfigState.GOOD, npus=npus)
+    assert alone == Readiness(ready=True, reasons=(), status=told)
+    beside = judge(started=True, devices=(device(),), spec=spec(), config_state=ConfigState.GOOD, npus=npus)
+    assert beside == Readiness(ready=True, reasons=(), status=f"/dev/kvm usable, its CDI file true; {told}")
+    blocked = judge(started=True, devices=(device(Health.UNHEALTHY),), spec=spec(), config_state=ConfigState.GOOD, npus=npus)
+    assert not blocked.ready
 
 
 def test_not_ready_before_the_first_pass() -> None:

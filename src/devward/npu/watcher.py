@@ -160,7 +160,8 @@ class NpuWatcher:
         self.looks += 1
         if isinstance(said, Inventory):
             self.host = {"library": said.library, "version": said.dcmi_version, "mode": said.mode, "recover": said.recover}
-        nothing = picture.empty or (isinstance(said, Unavailable) and said.is_absent)
+        # Of a host that never showed a card, and shows no node, a broker that cannot be asked leaves nothing unknown.
+        nothing = picture.empty or (isinstance(said, Unavailable) and (said.is_absent or not self._memory.cards))
         if nothing and surroundings.nodes is not None and not surroundings.nodes:
             self._memory, self.host = NO_MEMORY, {}
             self._publish(Picture(), trigger)
