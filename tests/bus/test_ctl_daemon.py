@@ -158,9 +158,15 @@ def test_a_whole_report(daemon: DaemonProcess, tmp_path: Path) -> None:
 
 
 def test_monitor_over_a_restart(daemon: DaemonProcess) -> None:
-    with subprocess.Popen(
-        command(daemon, "monitor"), env=environment(), stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
-    ) as following:
+    # Whoever starts the tests may have SIGINT ignored.
+    following = subprocess.Popen(
+        ["env", "--default-signal=INT", *command(daemon, "monitor")],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    try:
         assert following.stdout is not None
         assert "runs and is ready" in following.stdout.readline()
         daemon.spec.write_text("")
@@ -177,3 +183,6 @@ def test_monitor_over_a_restart(daemon: DaemonProcess) -> None:
         assert any("is gone; waiting" in line for line in lines)
         following.send_signal(signal.SIGINT)
         assert following.wait(60) == 0
+    finally:
+        following.kill()
+        following.communicate()
