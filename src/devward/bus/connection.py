@@ -61,6 +61,8 @@ _TOO_LONG = "The answer would be longer than the message bus takes."
 MESSAGES_PER_TURN = 32
 #: Signatures that dbus-next may remember.
 MAX_SIGNATURES = 1024
+#: Bytes that may wait for the bus before calls have to wait, too: a client may ask for everything a thousand times at once.
+MAX_UNSENT_BYTES = 8 * 1024 * 1024
 #: The integers of each signature.
 _RANGES = {"i": range(-(2**31), 2**31), "u": range(2**32), "t": range(2**64)}
 #: Messages that may wait for a bus that does not read before the connection counts as lost.
@@ -90,7 +92,18 @@ def variant(signature: str, value: object) -> Variant:
     return Variant(signature, _wire(value))
 
 
-class _EncodedMessage(Message):
+class _Message(Message):
+    """A message that knows its size once it is marshalled."""
+
+    size = 0
+
+    def _marshall(self, negotiate_unix_fd: bool = False) -> bytearray:  # noqa: FBT001, FBT002  # the library's signature
+        frame: bytearray = super()._marshall(negotiate_unix_fd)  # type: ignore[no-untyped-call]  # the library's
+        self.size = len(frame)
+        return frame
+
+
+class _EncodedMessage(_Message):
     """A message whose body is in the wire format already."""
 
     def __init__(self, body: Encoded, **fields: Any) -> None:
@@ -99,10 +112,12 @@ class _EncodedMessage(Message):
         self._encoded = body.data
 
     def _marshall(self, negotiate_unix_fd: bool = False) -> bytearray:  # noqa: FBT001, FBT002  # the library's signature
-        frame: bytearray = super()._marshall(negotiate_unix_fd)  # type: ignore[no-untyped-call]  # the library's
+        frame = super()._marshall(negotiate_unix_fd)
         del frame[-struct.unpack_from("<I", frame, 4)[0] :]
         struct.pack_into("<I", frame, 4, len(self._encoded))
-        return frame + self._encoded
+        frame += self._encoded
+        self.size = len(frame)
+        return frame
 
 
 class _Bus(MessageBus):
@@ -112,7 +127,9 @@ class _Bus(MessageBus):
         self._ready_socket = connected
         self._frames = Frames()
         self._unsent = 0
+        self._unsent_bytes = 0
         self._paused = False
+        self._held = False
         super().__init__(bus_address=address)
         self._disconnect_future.add_done_callback(_retrieve)
 
@@ -154,6 +171,9 @@ class _Bus(MessageBus):
             for _ in range(MESSAGES_PER_TURN):
                 if self._disconnected:
                     return
+                if self._unsent_bytes > MAX_UNSENT_BYTES:
+                    self._held = True
+                    break
                 frame = self._frames.next()
                 if frame is None:
                     if self._paused:
@@ -168,7 +188,9 @@ class _Bus(MessageBus):
         if not self._paused:
             self._paused = True
             self._loop.remove_reader(self._fd)
-        self._loop.call_soon(self._drain)
+        # Where too much waits to be sent, after that.
+        if not self._held:
+            self._loop.call_soon(self._drain)
 
     def _deliver(self, frame: bytes) -> None:
         try:
@@ -185,14 +207,20 @@ class _Bus(MessageBus):
     def send(self, msg: Message) -> "asyncio.Future[None]":  # type: ignore[override]  # as the library's own asyncio class does
         """Queue a message; nothing waits for the future, so its exception is retrieved here."""
         future: asyncio.Future[None] = super().send(msg)
+        size = msg.size if isinstance(msg, _Message) else 0
         self._unsent += 1
-        future.add_done_callback(self._sent)
+        self._unsent_bytes += size
+        future.add_done_callback(lambda done: self._sent(done, size))
         if self._unsent > MAX_UNSENT:
             self._end(BusError(f"The bus left {MAX_UNSENT} messages unread."))
         return future
 
-    def _sent(self, future: "asyncio.Future[None]") -> None:
+    def _sent(self, future: "asyncio.Future[None]", size: int) -> None:
         self._unsent -= 1
+        self._unsent_bytes -= size
+        if self._held and self._unsent_bytes <= MAX_UNSENT_BYTES:
+            self._held = False
+            self._loop.call_soon(self._drain)
         _retrieve(future)
 
     def forget(self, serial: int) -> None:
@@ -466,7 +494,7 @@ def _message(signature: str, body: Sequence[object] | Encoded, **fields: Any) ->
     wired = [_wire(item) for item in body]
     if _length(wired) > MAX_TEXT:
         raise MessageTooLong(_TOO_LONG)
-    return Message(signature=signature, body=wired, **fields)
+    return _Message(signature=signature, body=wired, **fields)
 
 
 def _wire(value: object) -> object:
