@@ -59,8 +59,9 @@ def test_a_good_host(daemon: DaemonProcess) -> None:
 
 
 def test_a_fault_is_shown_explained_and_ended(daemon: DaemonProcess) -> None:
-    daemon.spec.unlink()
-    daemon.spec.symlink_to("/etc/passwd")
+    link = daemon.cdi / "link.tmp"
+    link.symlink_to("/etc/passwd")
+    link.rename(daemon.spec)  # in one step: between two the file would be repaired
     daemon.wait_property("", "Manager", "Ready", False)
     shown = ctl(daemon, "status", expect=1)
     assert "is NOT READY." in shown
