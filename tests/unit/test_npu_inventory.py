@@ -128,6 +128,15 @@ def test_a_chip_in_doubt_is_vouched_for_by_nobody_and_none_of_its_vnpus_is(doubt
     assert (other.reason is not Reason.OK) is shared, "the other chip is in doubt where both claim the same"
 
 
+def test_what_is_listed_by_an_incomplete_list_is_in_doubt_too() -> None:
+    chips = chip(0, 100), chip(1, 116)
+    whole = looks(inventory(*chips, problems=(Problem(Aspect.CARDS, None),)))
+    assert {view.reason for view in whole.cards + whole.vnpus} == {Reason.NPU_LIST_INCOMPLETE}
+    part = looks(inventory(*chips, problems=(Problem(Aspect.CARD, DcmiCode.NO_SUCH_DEVICE, card=1),)))
+    assert [view.reason for view in part.cards] == [Reason.OK, Reason.NPU_LIST_INCOMPLETE]
+    assert [view.reason for view in part.vnpus] == [Reason.OK, Reason.NPU_LIST_INCOMPLETE]
+
+
 def test_two_chips_of_one_physical_id_are_named_by_their_place() -> None:
     picture = looks(inventory(chip(0, 100), chip(5, phy=0)))
     assert [(view.name, view.phy_id, view.reason) for view in picture.cards] == [
@@ -394,6 +403,15 @@ def test_an_id_that_was_gone_comes_back_as_another() -> None:
     assert back.vnpus[0].first_seen_usec == LATER
     stays, _ = assess(said, around(said), memory, LATER + 1)
     assert stays.vnpus == back.vnpus
+
+
+def test_a_vnpu_at_another_place_is_another_one_once() -> None:
+    memory = seen(inventory(chip(0, 100)))
+    moved = inventory(chip(0, 100, card=6))
+    first, memory = assess(moved, around(moved), memory, LATER)
+    assert first.vnpus[0].first_seen_usec == LATER
+    second, _ = assess(moved, around(moved), memory, LATER + 1)
+    assert second.vnpus == first.vnpus
 
 
 def test_a_vnpu_is_not_kept_for_a_card_that_was_exchanged() -> None:
