@@ -420,15 +420,22 @@ def test_a_hang_in_a_scan_ends_the_broker(bench: Bench) -> None:
 def test_a_hang_in_a_destroy_ends_nothing(bench: Bench) -> None:
     process = bench.start(hang_limit=SOON)
     serial = bench.simulator.fault(DESTROY_CALL, "hang", effect=True)
-    with bench.host.connect() as connection:
+    with bench.host.connect() as connection, bench.host.connect() as other:
         connection.send(encode_request(bench.request()))
         bench.simulator.wait_for(DESTROY_CALL)
+        assert refusal(other.ask(ListRequest(1))) is Refusal.BUSY
         process.send_signal(signal.SIGTERM)
-        # Many times as long as anything else may hang, and others are answered meanwhile: nobody watches it end.
+        until(lambda: refusal(other.ask(ListRequest(1))) is Refusal.STOPPING, "it was told to stop")
+        # Many times as long as anything else may hang, and others are answered meanwhile.
         end = time.monotonic() + 10 * SOON
         while time.monotonic() < end:
-            assert refusal(bench.ask(ListRequest(1))) in {Refusal.STOPPING, Refusal.BUSY}
+            assert refusal(other.ask(ListRequest(1))) is Refusal.STOPPING
         assert process.poll() is None
+        # Who connects now is the next broker's, and not this one's.
+        second = bench.start()
+        assert isinstance(bench.ask(ListRequest(1)), ListAnswer)
+        assert refusal(bench.ask(bench.request())) is Refusal.DESTROY_RUNNING
+        second.kill()
         bench.simulator.clear_faults(serial)
         answer = connection.receive()
     assert isinstance(answer, DestroyAnswer)

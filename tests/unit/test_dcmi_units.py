@@ -47,7 +47,7 @@ def test_nothing_confines_the_broker() -> None:
 def test_nothing_kills_a_broker_that_destroys() -> None:
     settings = settings_of(SERVICE)
     assert settings["SendSIGKILL"] == "no"
-    assert settings["KillMode"] == "mixed"
+    assert settings["KillMode"] == "process"
     assert settings["OOMPolicy"] == "continue"
     # The watchdog is held while it destroys, by the main process.
     assert settings["NotifyAccess"] == "main"

@@ -95,8 +95,13 @@ class Broker:
                 _log.error("%s does not return after %g s: ending, to start afresh", self._gate.call_name, self._options.hang_limit)
                 self._service.say_last_words()
                 return EXIT_HUNG
-            if self._stopping and self._gate.stop():
-                return EXIT_OK
+            if self._stopping:
+                if self._gate.stop():
+                    return EXIT_OK
+                if self._listener.fileno() >= 0:
+                    # Who connects now is for the next broker, which has the same socket.
+                    poll.unregister(self._listener)
+                    self._listener.close()
             if self._gate.phase is Phase.IDLE and self._service.outdated and self._gate.stop():
                 _log.info("The vendor's library was replaced: ending, to load the new one")
                 return EXIT_OK
