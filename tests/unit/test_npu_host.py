@@ -140,6 +140,7 @@ def test_a_file_as_the_vendor_writes_it() -> None:
         (GOOD.replace(b"0:101:", b"3:148:").replace(b"-v 101", b"-v 148"), "lines that say nothing of use: 4"),
         (GOOD.replace(b"vir02", b"vir02; rm -rf /"), "lines that say nothing of use: 4"),
         (GOOD.replace(b"vir02", b"v" * 300), "lines that say nothing of use: 4"),
+        (GOOD.replace(b"-v 148", b"-v 148" + b" " * 300), "lines that say nothing of use: 3"),
         (GOOD.replace(b"148:", "\u0661\u0664\u0668:".encode()), "lines that say nothing of use: 3"),
         (b"\xff\x00\n" * 9, "lines that say nothing of use: 1, 2, 3, 4, 5 and 4 more"),
         (GOOD + GOOD, "lines that say nothing of use: 6, 7, 8, 9, 10"),
