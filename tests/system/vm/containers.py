@@ -14,10 +14,12 @@ LATER = "/opt/later"
 
 #: No image is needed: the root is empty but for mounts of the programs beside the engine.
 _RUN = (
-    "podman", "run", "--rm", "--network=host", "--user=65534:65534", f"--device={KVM}",
+    "podman", "--cgroup-manager=cgroupfs", "run", "--rm", "--network=host", "--user=65534:65534", f"--device={KVM}",
     "--volume=/usr:/usr:ro", "--volume=/opt/vm:/opt/vm:ro",
 )  # fmt: skip
 _ROOT = ("--rootfs", "/opt/vm/rootfs", "/usr/bin/python3", "-I", "/opt/vm/kvm.py")
+#: The runtime changes its root, which works only where the engine's own is that of its mount namespace: not with chroot(1) alone.
+_ENTER = 'mount --make-rprivate /; cd "$1"; shift; pivot_root . mnt; umount --lazy mnt; exec "$@"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Podman:
         return ", ".join(words + self.vm.run(*self._enter(), "crun", "--version").splitlines()[:1])
 
     def _enter(self) -> tuple[str, ...]:
-        return ("chroot", self.root) if self.root else ()
+        return ("unshare", "--mount", "sh", "-ec", _ENTER, "sh", self.root) if self.root else ()
 
 
 def mount_later(vm: Machine) -> Podman:

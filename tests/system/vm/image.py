@@ -58,7 +58,7 @@ def build(scratch: Path) -> Image:
         root.run("sh", "/mnt/guest/prepare.sh")
         root.outside("umount", *(f"{root.path}/{name}" for name in ("mnt", "proc", "sys", "run", "dev")))
         root.outside(*_make_disk(root.path, disk))
-    subprocess.run(_make_disk(later, later_disk), check=True)
+    subprocess.run(_make_disk(later, later_disk), stdout=subprocess.DEVNULL, check=True)
     (kernel,) = (lower / "boot").glob("vmlinuz-*")
     initrd = scratch / "initrd"
     _make_initrd(lower, lower / "lib/modules" / kernel.name.removeprefix("vmlinuz-"), scratch / "initrd.d", initrd)
