@@ -72,5 +72,5 @@ def test_an_sre_finds_the_whole_story() -> None:
     assert (intent[names.FIELD_OUTCOME], outcome[names.FIELD_OUTCOME]) == ("intent", "success")
     assert big[names.FIELD_EVIDENCE] == "line\n" * 500_000
     assert last["MESSAGE"] == "that was all"
-    assert "Subject: CDI file /etc/cdi/x.json is repaired: success" in explained
+    assert "Subject: CDI file /etc/cdi/x.json is written anew: success" in explained
     assert "was not what the devices justify (stale)" in explained
