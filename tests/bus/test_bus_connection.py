@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from devward import names
 from devward.bus import connection as connections
+from devward.bus import transport
 from devward.bus.connection import BusConnection, CallFailed, MethodCall, check_type, variant
 from devward.bus.stream import BusSocket, Frames, targets
 from devward.errors import BusError
@@ -280,7 +281,7 @@ def test_a_bus_that_stops_answering_costs_a_call_its_time_and_no_more(own_bus: B
 
 
 def test_a_bus_that_never_reads_counts_as_lost(own_bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MAX_UNSENT", 500)
+    monkeypatch.setattr(transport, "MAX_UNSENT", 500)
 
     async def main() -> None:
         async with connected(own_bus.address) as made:
@@ -506,7 +507,7 @@ def test_messages_that_cannot_be_parsed_are_dropped_alone(bus: Bus, caplog: pyte
 
 def test_the_library_does_not_remember_every_signature(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     """Callers choose signatures; the library keeps each for ever."""
-    monkeypatch.setattr(connections, "MAX_SIGNATURES", 100)
+    monkeypatch.setattr(transport, "MAX_SIGNATURES", 100)
 
     async def main() -> None:
         async with connected(bus.address) as made:
@@ -538,7 +539,7 @@ def test_one_busy_client_does_not_stop_the_event_loop(bus: Bus) -> None:
             while handled[0] < 10_000 and not (flood.done() and flood.result()[0]):
                 await asyncio.sleep(0)
                 largest, before = max(largest, handled[0] - before), handled[0]
-            assert largest <= connections.MESSAGES_PER_TURN
+            assert largest <= transport.MESSAGES_PER_TURN
             status, _, errors = await flood
             assert status == 0, errors
             await made.alive()

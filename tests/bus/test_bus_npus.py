@@ -11,7 +11,7 @@ from bus_harness import CARD, VNPU, Bus, Client, World, as_nobody, command, need
 from dbus_next import Message
 
 from devward import names
-from devward.bus import card, connection, contract, publisher, vnpu, wire
+from devward.bus import card, contract, publisher, transport, vnpu, wire
 from devward.bus.publisher import Publisher
 from devward.model import Reason
 from devward.npu.views import UNKNOWN_NUMBER, CardHealth, Management, Protection, Use, Verdict
@@ -270,7 +270,7 @@ def test_as_many_as_there_can_be(bus: Bus) -> None:
 
 def test_who_asks_for_everything_many_times_at_once_does_not_fill_the_memory(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     limit, calls = 100_000, 64
-    monkeypatch.setattr(connection, "MAX_UNSENT_BYTES", limit)
+    monkeypatch.setattr(transport, "MAX_UNSENT_BYTES", limit)
 
     async def main() -> None:
         async with world(bus.address) as made:
@@ -278,17 +278,17 @@ def test_who_asks_for_everything_many_times_at_once_does_not_fill_the_memory(bus
             made.service.publish()
             await until(lambda: not made.service._publisher._announce_due and not made.service._publisher._waiting)
             client = await made.client()
-            transport = made.service.connection._bus
-            assert transport is not None
+            ours = made.service.connection._bus
+            assert ours is not None
             waiting: list[int] = []
-            send = transport.send
+            send = ours.send
 
             def noted(message: Message) -> object:
                 future = send(message)
-                waiting.append(transport._unsent_bytes)
+                waiting.append(ours._unsent_bytes)
                 return future
 
-            monkeypatch.setattr(transport, "send", noted)
+            monkeypatch.setattr(ours, "send", noted)
             ask = [client.ok("GetManagedObjects", interface=names.OBJECT_MANAGER_INTERFACE) for _ in range(calls)]
             answers = await asyncio.gather(*ask)
             assert all(answer == answers[0] for answer in answers)
@@ -296,7 +296,7 @@ def test_who_asks_for_everything_many_times_at_once_does_not_fill_the_memory(bus
             assert limit / 2 < size < limit
             assert max(waiting) <= limit + size
             assert calls * size > 20 * (limit + size), "without a limit, more would have waited"
-            await until(lambda: transport._unsent_bytes == 0)
+            await until(lambda: ours._unsent_bytes == 0)
             await made.alive()
 
     run(main, debug=False)

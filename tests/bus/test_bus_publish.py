@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devward import names
-from devward.bus import connection, contract, device, manager, spec
+from devward.bus import contract, device, manager, spec, transport
 from devward.bus.publisher import Entries, OutgoingSignal, PublishedObject, Publisher, PublishError, changes
 from devward.bus.wire import Encoded
 from devward.model import OWN_WISHES, CdiMode, ConfigState, DeviceKind, Health, Identity, Reason, RepairCause, SpecState
@@ -431,7 +431,7 @@ def read(signal: OutgoingSignal) -> tuple[object, ...]:
     """The body as a client reads it."""
     if not isinstance(signal.body, Encoded):
         return signal.body
-    message = connection._message(signal.signature, signal.body, message_type=MessageType.SIGNAL, path="/", interface="a.b", member="C")
+    message = transport.make_message(signal.signature, signal.body, message_type=MessageType.SIGNAL, path="/", interface="a.b", member="C")
     return tuple(Unmarshaller(io.BytesIO(message._marshall())).unmarshall().body)
 
 

@@ -15,7 +15,7 @@ from dbus_next._private.unmarshaller import Unmarshaller
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devward.bus import connection, wire
+from devward.bus import transport, wire
 from devward.bus.wire import Encoded, InterfaceWriter
 
 texts = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=12)
@@ -83,14 +83,14 @@ def test_tables(data: st.DataObject) -> None:
 def test_a_message_with_such_a_body_is_read_as_any_other(signature: str, body: object, like: object) -> None:
     encoded = Encoded(marshalled(signature, [body]), (like,))
     fields = {"message_type": MessageType.METHOD_RETURN, "reply_serial": 7, "destination": ":1.5", "serial": 9}
-    frame = connection._message(signature, encoded, **fields)._marshall(negotiate_unix_fd=True)
+    frame = transport.make_message(signature, encoded, **fields)._marshall(negotiate_unix_fd=True)
     assert frame == Message(signature=signature, body=[body], **fields)._marshall(negotiate_unix_fd=True)
     assert Unmarshaller(io.BytesIO(frame)).unmarshall().body == [body]
 
 
 @pytest.mark.parametrize("text", ["a\0b", "a\ud800b", "é", "\U0001f600", ""])
 def test_texts_are_made_fit_as_everywhere(text: str) -> None:
-    assert wire.table("a(s)", [(text,)]).data == marshalled("a(s)", [[[connection._wire(text)]]])
+    assert wire.table("a(s)", [(text,)]).data == marshalled("a(s)", [[[transport.wired(text)]]])
     assert "\0" not in wire.fit_text(text)
 
 
@@ -106,12 +106,12 @@ def test_a_row_of_another_length_is_refused() -> None:
 
 
 def test_what_the_bus_would_not_take_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MAX_ENCODED", 100)
-    assert connection._message(
+    monkeypatch.setattr(transport, "MAX_ENCODED", 100)
+    assert transport.make_message(
         "a(s)", wire.table("a(s)", [("x" * 80,)]), message_type=MessageType.SIGNAL, path="/", interface="a.b", member="C"
     )
-    with pytest.raises(connection.MessageTooLong):
-        connection._message("a(s)", wire.table("a(s)", [("x" * 90,)]))
+    with pytest.raises(transport.MessageTooLong):
+        transport.make_message("a(s)", wire.table("a(s)", [("x" * 90,)]))
     monkeypatch.setattr(wire, "MAX_ARRAY", 50)
     with pytest.raises(ValueError, match="longer"):
         wire.table("a(s)", [("x" * 80,)])
