@@ -26,7 +26,7 @@ PUBLIC = {
     f"{names.PROPERTIES_INTERFACE}.Get",
     f"{names.PROPERTIES_INTERFACE}.GetAll",
     f"{names.OBJECT_MANAGER_INTERFACE}.GetManagedObjects",
-    *(f"{names.MANAGER_INTERFACE}.{name}" for name in ("Describe", "ListDevices", "ListSpecs", "ListFindings")),
+    *(f"{names.MANAGER_INTERFACE}.{name}" for name in ("Describe", "ListDevices", "ListSpecs", "ListCards", "ListVnpus", "ListFindings")),
 }
 #: How what is not public is refused.
 REFUSED = {
