@@ -28,6 +28,8 @@ CALLS: dict[str, tuple[tuple[str, ...], Callable[[list[Any]], object]]] = {
     "Describe": ((), lambda data: json.loads(data[0])["manager"]["ready"] is True),
     "ListDevices": ((), lambda data: data[0][0][:5] == ["kvm", "/dev/kvm", "valid", "healthy", ""] and data[0][0][6] == DEVICE_PATH),
     "ListSpecs": ((), lambda data: data[0][0][:4] == [SPEC, names.HYPERVISOR_CDI_KIND, "true", ""] and data[0][0][6] == SPEC_PATH),
+    "ListCards": ((), lambda data: data == [[]]),
+    "ListVnpus": ((), lambda data: data == [[]]),
     "ListFindings": ((), lambda data: data == [[]]),
     "CheckAllocation": (("s", f"{names.HYPERVISOR_CDI_KIND}=kvm"), lambda data: data[0] is True),
     "Rescan": (("t", "0"), lambda data: data[1] == "done" and {row[1] for row in data[2]} <= {"success", "noop"}),
