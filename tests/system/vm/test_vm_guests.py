@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from system.vm.boot import Boot
 from system.vm.containers import Podman
 from system.vm.machine import Machine
 from system.vm.warden import LIMIT, SPEC, Warden
@@ -20,13 +21,17 @@ class Guests:
     """Both of them."""
 
     def __init__(self, vm: Machine) -> None:
-        """Start them."""
+        """They are not there before `start`."""
         self._vm = vm
+        self._turns = {"process": 0, "container": 0}
+
+    def start(self) -> None:
+        """Start them, and wait until they run."""
+        vm = self._vm
         vm.run("mkdir", "--mode=1777", TURNS)
         vm.run("systemd-run", "--quiet", "--collect", "--unit=guest-process", "python3", "-I", "/opt/vm/kvm.py", "run", f"{TURNS}/process")
         container = Podman(vm).command("run", f"{TURNS}/container", options=(f"--volume={TURNS}:{TURNS}", "--name=guest"))
         vm.run("systemd-run", "--quiet", "--collect", "--unit=guest-container", *container)
-        self._turns = {"process": 0, "container": 0}
         self.still_run()
 
     def still_run(self) -> None:
@@ -53,10 +58,13 @@ class Guests:
         return self._vm.run("systemctl", "status", "--no-pager", f"guest-{name}", check=False)
 
 
-@pytest.fixture(name="guests")
-def _guests(vm: Machine, warden: Warden) -> Iterator[Guests]:
+@pytest.fixture(scope="module", name="guests")
+def _guests(machine: tuple[Machine, Boot]) -> Iterator[Guests]:
+    vm, _ = machine
+    Warden(vm).wait_well()
     guests = Guests(vm)
     try:
+        guests.start()
         yield guests
     finally:
         guests.end()

@@ -25,7 +25,7 @@ def test_a_reload_of_the_service_manager_during_checks_condemns_nothing(vm: Mach
         vm.run("systemctl", "restart", "devward")
         begin = warden.now()
         warden.wait_well()
-        reloads = vm.start("sh", "-ec", "for i in $(seq 6); do systemctl daemon-reload; done", timeout=600)
+        reloads = vm.start("sh", "-ec", "for i in $(seq 4); do systemctl daemon-reload; done", timeout=600)
         for _ in range(3):
             allowed, reason = warden.allocation()
             assert allowed or reason in ("probe-timeout", "cdi-timeout", "helper-stuck"), reason
