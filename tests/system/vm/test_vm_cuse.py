@@ -66,7 +66,7 @@ def _cuse(vm: Machine, warden: Warden) -> Iterator[Cuse]:
 
 def helper(vm: Machine) -> str:
     """Return the pid of mshv's probe child, empty where there is none."""
-    return vm.shell("grep -lx devward-mshv /proc/[0-9]*/comm || true").strip().removeprefix("/proc/").removesuffix("/comm")
+    return vm.shell("grep -slx devward-mshv /proc/[0-9]*/comm || true").strip().removeprefix("/proc/").removesuffix("/comm")
 
 
 def test_a_device_that_only_bears_the_name_is_refused_and_never_opened(vm: Machine, warden: Warden, cuse: Cuse) -> None:
