@@ -4,7 +4,6 @@ import ctypes
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,27 +27,7 @@ WHOLE_CHIP = 65535
 UNFILLED = str(0xFFFFFFFF)
 
 
-@pytest.fixture(name="cache", scope="module")
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.getbasetemp() / "dcmi-cache"
-
-
-@pytest.fixture(name="simulator")
-def _simulator(cache: Path, tmp_path: Path) -> Iterator[DcmiSimulator]:
-    with DcmiSimulator(tmp_path / "node", build_library(cache)) as simulator:
-        yield simulator
-
-
-@pytest.fixture(name="client")
-def _client(simulator: DcmiSimulator, cache: Path) -> DcmiClient:
-    return DcmiClient(simulator, build_client(cache))
-
-
-@pytest.fixture(name="in_process")
-def _in_process(simulator: DcmiSimulator, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
-    for name, value in simulator.environment.items():
-        monkeypatch.setenv(name, value)
-    return ctypes.CDLL(str(simulator.library))
+pytest_plugins = ["sim.dcmi_fixtures"]
 
 
 # --- symbols and layouts ---
