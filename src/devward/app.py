@@ -17,6 +17,7 @@ from devward.bus.service import BusService
 from devward.cdi import reconciler as cdi
 from devward.cdi.decision import Candidate
 from devward.cdi.reconciler import CdiReconciler, PassRequest
+from devward.cdi.sources import HypervisorSource, qualified
 from devward.clock import Clock
 from devward.config import LoadedConfig
 from devward.devices import registry as devices
@@ -30,6 +31,7 @@ from devward.logs import Logs
 from devward.model import ActionRequest, Allocation, DeviceKind, Finding, Health, Outcome, Reason, RepairCause, SpecState, Trigger
 from devward.notify import Notifier
 from devward.npu.room import NpuRoom
+from devward.npu.sources import CardSource
 from devward.remembered import Remembered, with_bounded_pause
 from devward.service import Identification, Service, own_request
 from devward.state import Lock, StateStore
@@ -96,7 +98,7 @@ class Daemon:
             audit=self._audit,
             clock=self._clock,
             call=self._call,
-            on_change=self._publish_soon,
+            on_change=self._npus_changed,
         )
         self._registry = DeviceRegistry(
             self._loaded.config.hypervisor,
@@ -110,7 +112,7 @@ class Daemon:
         self._remembered = Remembered(with_bounded_pause(remembered.state, self._clock.realtime_usec()), store, states)
         self._reconciler = CdiReconciler(
             self._loaded.config.cdi,
-            devices=self._candidates,
+            sources=(HypervisorSource(self._candidates), CardSource(self._npus)),
             files=files,
             scans=scans,
             remembered=self._remembered,
@@ -127,7 +129,7 @@ class Daemon:
             remembered_state=self._remembered,
             audit=self._audit,
             clock=self._clock,
-            allocation=AllocationCheck(self._registry, self._reconciler, self._clock, self._refused),
+            allocation=AllocationCheck(self._registry, self._npus, self._reconciler, self._clock, self._refused),
             reload_configuration=self._reload,
             dropped=lambda: self._journal.dropped,
             loaded=self._loaded,
@@ -196,7 +198,7 @@ class Daemon:
         """Look at every device and file once, then say that devward is ready to answer."""
         self._registry.start()
         await asyncio.gather(self._registry.first_checks(), self._reconciler.start())
-        if self._reconciler.view.state is SpecState.UNKNOWN:
+        if self._reconciler.view(names.HYPERVISOR_CDI_KIND).state is SpecState.UNKNOWN:
             await self._reconciler.run(PassRequest(Trigger.STARTUP))  # the first pass may have come before the devices were judged
         self._service.started = True
         self._publish()
@@ -266,16 +268,21 @@ class Daemon:
                 trigger=trigger,
             )
 
+    def _npus_changed(self) -> None:
+        self._reconciler.nudge(Trigger.UDEV)
+        self._publish_soon()
+
     def _repaired(self, file: str, cause: RepairCause) -> None:
         self._bus.spec_repaired(file, cause)
         self._publish_soon()
 
-    def _refused(self, kind: DeviceKind, allocation: Allocation, request: ActionRequest) -> None:
+    def _refused(self, device: str, node: str, allocation: Allocation, request: ActionRequest) -> None:
+        name = device.removeprefix(f"{names.HYPERVISOR_CDI_KIND}=")
         self._audit.transition(
-            f"allocation of {kind}",
+            f"allocation of {name}",
             "allocation-refused",
-            f"Refused to vouch for {kind}: {allocation.text}",
-            device=f"{names.DEVICE_DIRECTORY}/{kind}",
+            f"Refused to vouch for {name}: {allocation.text}",
+            device=node,
             reason=allocation.reason,
             request=request,
         )
@@ -294,7 +301,7 @@ class Daemon:
 
     def _candidates(self) -> list[Candidate]:
         states = [tracker.state for tracker in self._registry.trackers]
-        return [Candidate(state.kind, state.identity, state.health, state.reason) for state in states]
+        return [Candidate(qualified(state.kind), state.node, state.identity, state.health, state.reason) for state in states]
 
     def _make_prober(self, kind: DeviceKind) -> HypervisorProber:
         prober = HypervisorProber(kind, instance=self._options.runtime_directory, python=sys.executable, monotonic=self._clock.monotonic)

@@ -117,12 +117,15 @@ def _mode(value: object) -> int | None:
     return int(value, 8)
 
 
-def _owner(value: object) -> int | None:
-    if value == "any":
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= UINT32_MAXIMUM:
-        raise _Wrong(f'must be "any" or a number from 0 to {UINT32_MAXIMUM}, is {_shown(value)}')
-    return value
+def _owner(word: str) -> Callable[[object], int | None]:
+    def parse(value: object) -> int | None:
+        if value == word:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= UINT32_MAXIMUM:
+            raise _Wrong(f'must be "{word}" or a number from 0 to {UINT32_MAXIMUM}, is {_shown(value)}')
+        return value
+
+    return parse
 
 
 def _shown(value: object) -> str:
@@ -148,11 +151,11 @@ KEYS: tuple[Key, ...] = (
         "The permission bits that the device nodes should have. A difference is reported, never changed.",
     ),
     Key(
-        "hypervisor", "expected_uid", "any", _owner, '"any" or 0 to 4294967295',
+        "hypervisor", "expected_uid", "any", _owner("any"), '"any" or 0 to 4294967295',
         "The owner that the device nodes should have. A difference is reported, never changed.",
     ),
     Key(
-        "hypervisor", "expected_gid", "any", _owner, '"any" or 0 to 4294967295',
+        "hypervisor", "expected_gid", "any", _owner("any"), '"any" or 0 to 4294967295',
         "The group that the device nodes should have, as a number: names need not match it. A difference is reported, never changed.",
     ),
     Key(
@@ -194,6 +197,14 @@ KEYS: tuple[Key, ...] = (
         " ask for the vendor's library.",
     ),
     Key(
+        "npu", "device_uid", "host", _owner("host"), '"host" or 0 to 4294967295',
+        "The owner of the device nodes of NPUs inside a container. host: as on the host.",
+    ),
+    Key(
+        "npu", "device_gid", "host", _owner("host"), '"host" or 0 to 4294967295',
+        "The group of the device nodes of NPUs inside a container. host: as on the host.",
+    ),
+    Key(
         "log", "level", "info", _word("debug", "info", "notice", "warning", "err"), "debug, info, notice, warning or err",
         "The least important messages that are logged. Audit records are always written.",
     ),
@@ -229,9 +240,11 @@ class CdiConfig:
 
 @dataclass(frozen=True, slots=True)
 class NpuConfig:
-    """Section `npu`."""
+    """Section `npu`; owners None for those on the host."""
 
     devices: NpuDevices = NpuDevices.AUTO
+    device_uid: int | None = None
+    device_gid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +331,7 @@ def _plain(key: Key, value: object) -> object:
     if key.name == "expected_mode" and isinstance(value, int):
         return f"{value:04o}"
     if value is None:
-        return "any"
+        return "host" if key.section == "npu" else "any"
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -211,6 +211,9 @@ class Reason(StrEnum):
     NPU_NODE_MISSING = "npu-node-missing"
     NPU_NODE_MISMATCH = "npu-node-mismatch"
     NPU_NODE_UNMATCHED = "npu-node-unmatched"
+    NPU_SHARED_NODE_MISSING = "npu-shared-node-missing"
+    NPU_MOUNTS_UNREADABLE = "npu-mounts-unreadable"
+    NPU_DIVIDED = "npu-divided"
     VNPU_ID_SHARED = "vnpu-id-shared"
     VNPU_FUNCTION_MISMATCH = "vnpu-function-mismatch"
     VNPU_TEMPLATE_UNKNOWN = "vnpu-template-unknown"
@@ -305,6 +308,9 @@ REASON_TEXT: Mapping[Reason, str] = MappingProxyType(
         Reason.NPU_NODE_MISSING: "There is no device node for something that the vendor's library lists.",
         Reason.NPU_NODE_MISMATCH: "The device node is not the one that the kernel made for this NPU or vNPU.",
         Reason.NPU_NODE_UNMATCHED: "There are device nodes of NPUs or vNPUs that the vendor's library does not list.",
+        Reason.NPU_SHARED_NODE_MISSING: "A device node is missing that every container with an NPU needs.",
+        Reason.NPU_MOUNTS_UNREADABLE: "A list of the files that containers with an NPU need cannot be read whole, or is not root's alone.",
+        Reason.NPU_DIVIDED: "The NPU is divided into vNPUs, and cannot be given away as a whole.",
         Reason.VNPU_ID_SHARED: "Two NPUs list a vNPU of the same id.",
         Reason.VNPU_FUNCTION_MISMATCH: "The virtual function of the vNPU is not the one that its id stands for.",
         Reason.VNPU_TEMPLATE_UNKNOWN: "The template of the vNPU is not given, or is no template's name.",

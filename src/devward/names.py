@@ -129,6 +129,11 @@ SYSFS: Final = "/sys"
 # --- CDI -----------------------------------------------------------------------------------------------------------
 HYPERVISOR_CDI_KIND: Final = "hyperlight.dev/hypervisor"
 HYPERVISOR_CDI_FILE: Final = "hyperlight.dev-hypervisor.json"
+NPU_CDI_KIND: Final = "ascend.com/npu"
+NPU_CDI_FILE: Final = "ascend.com-npu.json"
+VNPU_CDI_KIND: Final = "ascend.com/vnpu"
+VNPU_CDI_FILE: Final = "ascend.com-vnpu.json"
+OWNED_CDI_FILES: Final = (HYPERVISOR_CDI_FILE, NPU_CDI_FILE, VNPU_CDI_FILE)
 #: Temporary files of ours are `.devward.<target>.<random>.tmp`: engines read only names that end in .json or .yaml.
 TEMPORARY_PREFIX: Final = ".devward."
 TEMPORARY_SUFFIX: Final = ".tmp"

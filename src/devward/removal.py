@@ -21,7 +21,7 @@ from devward.model import Reason
 from devward.state import State, StateStore
 
 #: The names of the files that devward may own; a remembered path with another name is not believed.
-OWNED_FILES: Final = frozenset({names.HYPERVISOR_CDI_FILE})
+OWNED_FILES: Final = frozenset(names.OWNED_CDI_FILES)
 #: DEVWARD_CAUSE of the records.
 CAUSE: Final = "removal"
 

@@ -1,6 +1,7 @@
 """What the bus can ask of devward: the views, and the manual actions. Each action goes through the same loops as everything else."""
 
 import json
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from devward import names, remembered
 from devward.allocation import AllocationCheck, parse_device
 from devward.audit import Audit, Record
 from devward.cdi.reconciler import CdiReconciler, PassRequest
+from devward.cdi.sources import qualified
 from devward.clock import Clock
 from devward.config import LoadedConfig
 from devward.devices.registry import DeviceRegistry
@@ -95,13 +97,13 @@ class Service:
         """Judge whether devward can vouch for something here."""
         standings = []
         for tracker in self._registry.trackers:
-            effective, reason, _ = self._reconciler.effective(tracker.state.kind)
+            effective, reason, _ = self._reconciler.effective(qualified(tracker.state.kind))
             standings.append(DeviceStanding(tracker.view(), effective, reason))
         cards = self._npus.cards()
         return judge(
             started=self.started,
             devices=standings,
-            spec=self._reconciler.view,
+            spec=self._reconciler.view(names.HYPERVISOR_CDI_KIND),
             config_state=self._config_state(),
             npus=NpuStanding(sum(card.reason is Reason.OK for card in cards), len(cards)),
         )
@@ -127,7 +129,7 @@ class Service:
 
     def specs(self) -> Sequence[SpecView]:
         """Return every owned CDI file."""
-        return [self._reconciler.view]
+        return self._reconciler.views
 
     def cards(self) -> "Sequence[CardView]":
         """Return every NPU."""
@@ -191,16 +193,17 @@ class Service:
                 )
                 for result in checks.values()
             ]
-            results.append(await self._reconciler.run(PassRequest(request.trigger, scan=True, request=request)))
+            passed = await self._reconciler.run(PassRequest(request.trigger, scan=True, request=request))
+            results += passed.values()
             _conclude(record, "Rescan", results)
             return tuple(results)
 
     async def repair_specs(self, request: ActionRequest, *, dry_run: bool) -> tuple[ActionResult, ...]:
         """Repair every owned file that differs, also a contested one; with `dry_run` only say what would be done."""
         with self._audit.begin("action", "RepairSpecs was asked for", member="RepairSpecs", request=request) as record:
-            results = (
-                await self._reconciler.run(PassRequest(request.trigger, demanded=True, scan=True, dry_run=dry_run, request=request)),
-            )
+            every = frozenset(view.cdi_kind for view in self._reconciler.views)
+            passed = await self._reconciler.run(PassRequest(request.trigger, demanded=every, scan=True, dry_run=dry_run, request=request))
+            results = tuple(passed.values())
             if dry_run:
                 record.dry_run("RepairSpecs was a dry run", evidence=_evidence(results))
             else:
@@ -209,20 +212,19 @@ class Service:
 
     async def adopt_spec(self, request: ActionRequest, file: str, *, dry_run: bool) -> tuple[ActionResult, ...]:
         """Take over a file of another kind that stands at an owned path, keeping a copy of it. Raises NoSuchSpec."""
-        view = self._reconciler.view
-        if file not in (view.file, names.HYPERVISOR_CDI_FILE):
-            raise NoSuchSpec(f"devward owns no CDI file of that name; it owns {view.file}")
+        views = self._reconciler.views
+        view = next((view for view in views if file in (view.file, os.path.basename(view.file))), None)
+        if view is None:
+            raise NoSuchSpec(f"devward owns no CDI file of that name; it owns {', '.join(view.file for view in views)}")
         with self._audit.begin(
             "action", f"AdoptSpec was asked for: {view.file}", member="AdoptSpec", cdi_file=view.file, request=request
         ) as record:
             if view.state is not SpecState.FOREIGN:
                 record.noop("AdoptSpec: the file is devward's own already, or there is none")
                 return (ActionResult(view.file, Outcome.NOOP, Reason.OK),)
-            results = (
-                await self._reconciler.run(
-                    PassRequest(request.trigger, demanded=True, scan=True, adopt=True, dry_run=dry_run, request=request)
-                ),
-            )
+            kind = view.cdi_kind
+            wish = PassRequest(request.trigger, demanded=frozenset({kind}), scan=True, adopt=kind, dry_run=dry_run, request=request)
+            results = ((await self._reconciler.run(wish))[kind],)
             if dry_run:
                 record.dry_run("AdoptSpec was a dry run", evidence=_evidence(results))
             else:

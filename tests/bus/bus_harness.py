@@ -187,6 +187,7 @@ CARD = CardView(
     chip="Ascend 910B3",
     node="/dev/davinci7",
     number="236:7",
+    identity=Identity.VALID,
     health=CardHealth.HEALTHY,
     managed=Management.UNKNOWN,
     protection=Protection.NOT_EVALUATED,

@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from devward.cdi import spec
 from devward.cdi.decision import Candidate
 from devward.cdi.owned import Order, OwnedSpec
 from devward.cdi.reconciler import CdiReconciler, PassRequest
+from devward.cdi.sources import HypervisorSource, Source, qualified
 from devward.clock import Clock
 from devward.config import CdiConfig
 from devward.journal import Journal
@@ -34,6 +35,7 @@ from devward.model import (
     Reason,
     RepairCause,
     SpecState,
+    SpecView,
     Trigger,
     WithdrawPolicy,
 )
@@ -71,7 +73,7 @@ def candidate(
     identity: Identity = Identity.VALID, health: Health = Health.HEALTHY, kind: DeviceKind = DeviceKind.KVM, reason: Reason = Reason.OK
 ) -> Candidate:
     """Return a device as the reconciler is told of it."""
-    return Candidate(kind, identity, health, reason)
+    return Candidate(qualified(kind), f"/dev/{kind}", identity, health, reason)
 
 
 class HeldClock(Clock):
@@ -91,7 +93,9 @@ class HeldClock(Clock):
 class Desk:
     """What the tests hold in hands."""
 
-    def __init__(self, loop: HeldTimeLoop, base: Path, *, kept: State | None = None, **settings: Any) -> None:
+    def __init__(
+        self, loop: HeldTimeLoop, base: Path, *, kept: State | None = None, more_sources: Sequence[Source] = (), **settings: Any
+    ) -> None:
         self.loop = loop
         self.clock = HeldClock(loop)
         self.cdi, self.run_cdi, self.state_directory = base / "etc" / "cdi", base / "run" / "cdi", base / "state"
@@ -113,6 +117,8 @@ class Desk:
             }
         )
         self.devices: list[Candidate] = [candidate()]
+        self.list_devices: Callable[[], list[Candidate]] = lambda: list(self.devices)
+        self.more_sources: Sequence[Source] = more_sources
         self.repairs: list[RepairCause] = []
         self.passes = 0
         self.stderr = io.StringIO()
@@ -136,7 +142,7 @@ class Desk:
         self.remembered = Remembered(kept or self.store.load().state, self.store, self.files)
         self.reconciler = CdiReconciler(
             self.config,
-            devices=lambda: list(self.devices),
+            sources=(HypervisorSource(self._list_devices), *self.more_sources),
             files=self.files,
             scans=self.scans,
             remembered=self.remembered,
@@ -170,7 +176,17 @@ class Desk:
     @property
     def state(self) -> SpecState:
         """The state of the file, as published."""
-        return self.reconciler.view.state
+        return self.view.state
+
+    @property
+    def view(self) -> SpecView:
+        """What is published of the hypervisor's file."""
+        return self.reconciler.view(KIND)
+
+    @property
+    def owned(self) -> OwnedSpec:
+        """The hypervisor's file."""
+        return self.reconciler._of_kind(KIND).owned
 
     def records(self, kind: str | None = None, **fields: str) -> list[Record]:
         """Return the audit records so far, of one kind and with these values."""
@@ -200,7 +216,7 @@ class Desk:
         """Wait for a condition; the loop's time passes by some milliseconds only, for what is coalesced."""
         end = time.monotonic() + PATIENCE
         while not condition():
-            assert time.monotonic() < end, f"{what} did not come true; the file is {self.reconciler.view}"
+            assert time.monotonic() < end, f"{what} did not come true; the file is {self.view}"
             await self._turn()
 
     async def quiet(self) -> None:
@@ -219,9 +235,10 @@ class Desk:
         self.loop.advance(seconds)
         await self.quiet()
 
-    async def look(self, trigger: Trigger = Trigger.TIMER, **wishes: Any) -> ActionResult:
-        """Make one pass."""
-        return await self.reconciler.run(PassRequest(trigger, **wishes))
+    async def look(self, trigger: Trigger = Trigger.TIMER, *, demanded: bool = False, adopt: bool = False, **wishes: Any) -> ActionResult:
+        """Make one pass, and return what became of the hypervisor's file."""
+        request = PassRequest(trigger, demanded=frozenset({KIND} if demanded else ()), adopt=KIND if adopt else "", **wishes)
+        return (await self.reconciler.run(request))[KIND]
 
     def request(self, request_id: str = "r-1") -> ActionRequest:
         """Return a manual action."""
@@ -242,6 +259,9 @@ class Desk:
     def _new_id(self) -> str:
         self._ids += 1
         return f"id-{self._ids}"
+
+    def _list_devices(self) -> list[Candidate]:
+        return self.list_devices()
 
     def _changed(self) -> None:
         self.passes += 1

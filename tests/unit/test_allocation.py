@@ -8,6 +8,7 @@ import pytest
 
 from devward import allocation
 from devward.allocation import AllocationCheck, parse_device
+from devward.cdi.reconciler import PassRequest
 from devward.clock import Clock
 from devward.devices.health import DeviceState, ProbeVerdict
 from devward.devices.tracker import CheckResult
@@ -27,7 +28,8 @@ from devward.model import (
 )
 
 NOW = 1000.0
-KVM = "hyperlight.dev/hypervisor=kvm"
+KIND = "hyperlight.dev/hypervisor"
+KVM = f"{KIND}=kvm"
 REQUEST = ActionRequest("id-1", None, Trigger.DBUS)
 GOOD = ProbeVerdict(completed=True, healthy=True, reason=Reason.OK, detail="", duration_usec=1)
 BAD = ProbeVerdict(completed=True, healthy=False, reason=Reason.HYPERVISOR_BUSY, detail="", duration_usec=1)
@@ -49,10 +51,10 @@ class World:
         self.state = HEALTHY
         self.verdict: ProbeVerdict | BaseException | None = GOOD
         self.hang_probe = self.hang_file = False
-        self.view = FILE
+        self.file = FILE
         self.result: ActionResult | BaseException = DONE
         self.usable = (True, Reason.OK, "")
-        self.refusals: list[tuple[DeviceKind, Allocation, ActionRequest]] = []
+        self.refusals: list[tuple[str, str, Allocation, ActionRequest]] = []
         self.known = True
 
     def tracker(self, _: DeviceKind) -> "World | None":
@@ -65,20 +67,26 @@ class World:
             raise self.verdict
         return CheckResult(self.state, self.verdict)
 
-    async def run(self, _: object) -> ActionResult:
+    async def run(self, request: PassRequest) -> dict[str, ActionResult]:
+        assert request.demanded == {KIND}
         if self.hang_file:
             await asyncio.Event().wait()
         if isinstance(self.result, BaseException):
             raise self.result
-        return self.result
+        return {KIND: self.result}
 
-    def effective(self, _: DeviceKind) -> tuple[bool, Reason, str]:
+    def view(self, _: str) -> SpecView:
+        return self.file
+
+    def effective(self, _: str) -> tuple[bool, Reason, str]:
         return self.usable
 
     def asked(self) -> Allocation:
         async def main() -> Allocation:
-            check = AllocationCheck(cast(Any, self), cast(Any, self), FixedClock(), lambda *told: self.refusals.append(told))
-            return await check.check(DeviceKind.KVM, REQUEST)
+            check = AllocationCheck(
+                cast(Any, self), cast(Any, None), cast(Any, self), FixedClock(), lambda *told: self.refusals.append(told)
+            )
+            return await check.check(KVM, REQUEST)
 
         return asyncio.run(main())
 
@@ -86,7 +94,7 @@ class World:
         answer = self.asked()
         assert not answer.allowed
         assert answer.text
-        assert self.refusals == [(DeviceKind.KVM, answer, REQUEST)], "a refusal is told once, with the request that it answers"
+        assert self.refusals == [(KVM, "/dev/kvm", answer, REQUEST)], "a refusal is told once, with the request that it answers"
         return answer.reason
 
 
@@ -147,7 +155,7 @@ def test_a_device_that_is_no_object_is_missing() -> None:
 @pytest.mark.parametrize("state", sorted(set(SpecState) - {SpecState.TRUE, SpecState.CONFLICT, SpecState.SHADOWED}))
 def test_r1_a_file_that_is_not_in_order_refuses(state: SpecState) -> None:
     world = World()
-    world.view = replace(FILE, state=state, reason=Reason.CDI_READ_ONLY)
+    world.file = replace(FILE, state=state, reason=Reason.CDI_READ_ONLY)
     world.result = ActionResult(FILE.file, Outcome.FAILURE, Reason.CDI_READ_ONLY)
     assert world.refused() is Reason.CDI_READ_ONLY
 
@@ -155,11 +163,11 @@ def test_r1_a_file_that_is_not_in_order_refuses(state: SpecState) -> None:
 @pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.NOOP])
 def test_a_contested_file_that_this_pass_left_true_passes(outcome: Outcome) -> None:
     world = World()
-    world.view = replace(FILE, state=SpecState.CONTESTED, reason=Reason.CDI_CONTESTED)
+    world.file = replace(FILE, state=SpecState.CONTESTED, reason=Reason.CDI_CONTESTED)
     world.result = ActionResult(FILE.file, outcome, Reason.OK)
     assert world.asked().allowed
     world = World()
-    world.view = replace(FILE, state=SpecState.CONTESTED, reason=Reason.CDI_CONTESTED)
+    world.file = replace(FILE, state=SpecState.CONTESTED, reason=Reason.CDI_CONTESTED)
     world.result = ActionResult(FILE.file, Outcome.NOOP, Reason.CDI_CONTESTED)
     assert world.refused() is Reason.CDI_CONTESTED
 
@@ -169,7 +177,7 @@ def test_a_file_that_engines_do_not_use_or_without_the_device_refuses() -> None:
     world.usable = (False, Reason.CDI_SHADOWED, "/run/cdi/x.json wins")
     assert world.refused() is Reason.CDI_SHADOWED
     world = World()
-    world.view = replace(FILE, devices=())
+    world.file = replace(FILE, devices=())
     assert world.refused() is Reason.CDI_NOT_PUBLISHED
 
 
@@ -189,7 +197,15 @@ def test_what_hangs_or_breaks_is_refused_in_time(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("name", ["kvm", "/dev/kvm", KVM])
 def test_the_three_names_of_a_device(name: str) -> None:
-    assert parse_device(name) is DeviceKind.KVM
+    assert parse_device(name) == KVM
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [("ascend.com/npu=7", "ascend.com/npu=7"), ("/dev/davinci7", "ascend.com/npu=7"), ("ascend.com/npu=all", "ascend.com/npu=all")],
+)
+def test_the_names_of_an_npu(name: str, device: str) -> None:
+    assert parse_device(name) == device
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 257, "\x1b[31m"])
@@ -198,7 +214,9 @@ def test_what_is_no_name(name: str) -> None:
         parse_device(name)
 
 
-@pytest.mark.parametrize("name", ["nvidia.com/gpu=0", "/dev/null", "KVM", "hyperlight.dev/hypervisor=other"])
+@pytest.mark.parametrize(
+    "name", ["nvidia.com/gpu=0", "/dev/null", "KVM", "hyperlight.dev/hypervisor=other", "ascend.com/npu=07", "/dev/davinci7 "]
+)
 def test_what_is_not_known(name: str) -> None:
     with pytest.raises(NoSuchDevice):
         parse_device(name)

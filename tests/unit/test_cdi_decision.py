@@ -20,6 +20,8 @@ TORN = DESIRED[:30]
 TORN_FOREIGN = FOREIGN[:60]
 MALFORMED = (b"", b"{", TORN, b"\xff\xfe", b"[]", b"null", b"[" * 5000)
 
+KVM, MSHV = DEVICES = tuple(f"{HYPERVISOR_CDI_KIND}={kind}" for kind in DeviceKind)
+
 MODE = ((RepairCause.MODE, "mode is 0600, should be 0644"),)
 
 
@@ -237,18 +239,18 @@ def test_no_file_goes_that_is_not_ours_without_a_copy(flags: dict[str, bool], de
 
 
 # --- membership -----------------------------------------------------------------------------------------------------------------
-def candidate(identity: Identity, health: Health = Health.HEALTHY, kind: DeviceKind = DeviceKind.KVM) -> Candidate:
-    return Candidate(kind, identity, health)
+def candidate(identity: Identity, health: Health = Health.HEALTHY, device: str = KVM) -> Candidate:
+    return Candidate(device, "/dev/kvm", identity, health)
 
 
 FIT = candidate(Identity.VALID)
-MEMBER = Membership(frozenset({DeviceKind.KVM}))
-LEAVING = Membership(frozenset({DeviceKind.KVM}), ((DeviceKind.KVM, 100.0),))
+MEMBER = Membership(frozenset({KVM}))
+LEAVING = Membership(frozenset({KVM}), ((KVM, 100.0),))
 SETTLE = 10.0
 
 
 def publishes(before: Membership, devices: list[Candidate], policy: WithdrawPolicy, now: float = 100.0) -> bool:
-    return DeviceKind.KVM in membership(before, devices, policy, SETTLE, now).published
+    return KVM in membership(before, devices, policy, SETTLE, now).published
 
 
 @pytest.mark.parametrize("policy", WithdrawPolicy)
@@ -271,7 +273,7 @@ def test_what_leaves_after_settling(policy: WithdrawPolicy, identity: Identity, 
     }[policy]
     devices = [candidate(identity, health)]
     state = membership(MEMBER, devices, policy, SETTLE, 100.0)
-    assert state.published == {DeviceKind.KVM}
+    assert state.published == {KVM}
     assert bool(state.leaving) is leaves
     assert next_withdrawal(state, SETTLE) == (110.0 if leaves else None)
     assert publishes(state, devices, policy, 109.9)
@@ -297,7 +299,7 @@ def test_without_settling_a_device_leaves_at_once() -> None:
 
 
 def test_the_next_withdrawal_is_the_earliest() -> None:
-    state = Membership(frozenset(DeviceKind), ((DeviceKind.KVM, 105.0), (DeviceKind.MSHV, 102.0)))
+    state = Membership(frozenset(DEVICES), ((KVM, 105.0), (MSHV, 102.0)))
     assert next_withdrawal(state, SETTLE) == 112.0
     assert next_withdrawal(Membership(), SETTLE) is None
 
@@ -316,45 +318,53 @@ def test_only_a_device_that_may_yet_join_is_undecided(policy: WithdrawPolicy, id
 
 
 candidates = st.lists(
-    st.builds(Candidate, kind=st.sampled_from(DeviceKind), identity=st.sampled_from(Identity), health=st.sampled_from(Health)),
+    st.builds(
+        Candidate,
+        device=st.sampled_from(DEVICES),
+        node=st.just("/dev/x"),
+        identity=st.sampled_from(Identity),
+        health=st.sampled_from(Health),
+    ),
     max_size=2,
-    unique_by=lambda one: one.kind,
+    unique_by=lambda one: one.device,
 )
-histories = st.lists(st.tuples(candidates, st.floats(0.0, 15.0)), min_size=1, max_size=30)
+histories = st.lists(st.tuples(candidates, st.booleans(), st.floats(0.0, 15.0)), min_size=1, max_size=30)
 
 
 @given(histories, st.sampled_from(WithdrawPolicy), st.sampled_from([0.0, 1.0, 10.0]))
-def test_membership_over_random_histories(history: list[tuple[list[Candidate], float]], policy: WithdrawPolicy, settle: float) -> None:
+def test_membership_over_random_histories(
+    history: list[tuple[list[Candidate], bool, float]], policy: WithdrawPolicy, settle: float
+) -> None:
     state, now = Membership(), 1000.0
-    unfit_since: dict[DeviceKind, float] = {}
-    for devices, pause in history:
+    unfit_since: dict[str, float] = {}
+    for devices, complete, pause in history:
         now += pause
-        before, state = state, membership(state, devices, policy, settle, now)
-        by_kind = {device.kind: device for device in devices}
-        for kind in DeviceKind:
-            device = by_kind.get(kind)
+        before, state = state, membership(state, devices, policy, settle, now, complete=complete)
+        by_name = {device.device: device for device in devices}
+        for name in DEVICES:
+            device = by_name.get(name)
             fit = device is not None and device.identity is Identity.VALID
-            unfit = device is None or device.identity in (Identity.INVALID, Identity.MISSING)
+            unfit = complete if device is None else device.identity in (Identity.INVALID, Identity.MISSING)
             if policy is WithdrawPolicy.USABILITY and device is not None:
                 fit = fit and device.health is Health.HEALTHY
                 unfit = unfit or device.health in (Health.UNHEALTHY, Health.MISSING)
             if unfit:
-                unfit_since.setdefault(kind, now)
+                unfit_since.setdefault(name, now)
             else:
-                unfit_since.pop(kind, None)
+                unfit_since.pop(name, None)
             if fit:
-                assert kind in state.published, "a fit device is published at once"
-            if kind in state.published and kind not in before.published:
+                assert name in state.published, "a fit device is published at once"
+            if name in state.published and name not in before.published:
                 assert fit, "nothing but a fit device joins"
             if policy is WithdrawPolicy.NEVER:
-                assert kind in state.published or kind not in before.published, "policy never keeps"
-            elif unfit and now - unfit_since[kind] >= settle:
-                assert kind not in state.published, "no device stays longer than it settles"
-            if kind in before.published and not unfit:
-                assert kind in state.published, "what is not known is no reason"
-            if kind in before.published and kind not in state.published:
-                assert now - unfit_since[kind] >= settle, "no device leaves before it has settled"
-        assert {kind for kind, _ in state.leaving} <= state.published
+                assert name in state.published or name not in before.published, "policy never keeps"
+            elif unfit and now - unfit_since[name] >= settle:
+                assert name not in state.published, "no device stays longer than it settles"
+            if name in before.published and not unfit:
+                assert name in state.published, "what is not known is no reason"
+            if name in before.published and name not in state.published:
+                assert now - unfit_since[name] >= settle, "no device leaves before it has settled"
+        assert {name for name, _ in state.leaving} <= state.published
         due = next_withdrawal(state, settle)
         assert due is None or due > now, "what is due has been done"
 

@@ -25,16 +25,16 @@ class TestEngines:
             desk.devices = [candidate(), candidate(kind=DeviceKind.MSHV)]
             desk.reconciler.nudge(Trigger.UDEV)
             await desk.quiet()
-            assert desk.reconciler.view.devices == (KVM, MSHV)
+            assert desk.view.devices == (KVM, MSHV)
             path = desk.cdi / "rival.json"
             path.write_bytes(rival())
             await desk.until(lambda: desk.state is SpecState.CONFLICT)
             await desk.quiet()
             assert desk.path.read_bytes() == document(DeviceKind.MSHV)
-            assert desk.reconciler.view.devices == (MSHV,)
-            assert str(path) in desk.reconciler.view.text
-            assert desk.reconciler.effective(DeviceKind.KVM)[:2] == (False, Reason.CDI_CONFLICT)
-            assert desk.reconciler.effective(DeviceKind.MSHV)[0] is True
+            assert desk.view.devices == (MSHV,)
+            assert str(path) in desk.view.text
+            assert desk.reconciler.effective(KVM)[:2] == (False, Reason.CDI_CONFLICT)
+            assert desk.reconciler.effective(MSHV)[0] is True
             assert path.read_bytes() == rival()
             assert len(desk.records("spec-conflict")) == 1
             await desk.advance(61)
@@ -51,7 +51,7 @@ class TestEngines:
 
         async def main(desk: Desk) -> None:
             assert not desk.path.exists()
-            assert (desk.state, desk.reconciler.view.devices) == (SpecState.CONFLICT, ())
+            assert (desk.state, desk.view.devices) == (SpecState.CONFLICT, ())
             (desk.cdi / "rival.yaml").unlink()
             await desk.until(lambda: desk.state is SpecState.TRUE)
 
@@ -86,7 +86,7 @@ class TestEngines:
             await desk.look(scan=True)
             assert not desk.path.exists()
             assert any(finding.code is Reason.CDI_TIMEOUT for finding in desk.reconciler.findings())
-            assert desk.reconciler.effective(DeviceKind.KVM)[:2] == (False, Reason.CDI_TIMEOUT)
+            assert desk.reconciler.effective(KVM)[:2] == (False, Reason.CDI_TIMEOUT)
             desk.scans._hung = False
 
         run_at_desk(tmp_path, main)
@@ -96,13 +96,13 @@ class TestEngines:
             (desk.run_cdi / "x.json").write_bytes(rival())
             await desk.until(lambda: desk.state is SpecState.SHADOWED)
             assert desk.path.read_bytes() == GOOD
-            assert desk.reconciler.view.devices == (KVM,)
-            assert desk.reconciler.effective(DeviceKind.KVM)[:2] == (False, Reason.CDI_SHADOWED)
+            assert desk.view.devices == (KVM,)
+            assert desk.reconciler.effective(KVM)[:2] == (False, Reason.CDI_SHADOWED)
             assert any(finding.code is Reason.CDI_SHADOWED for finding in desk.reconciler.findings())
-            since = desk.reconciler.view.state_since_usec
+            since = desk.view.state_since_usec
             await desk.advance(61)
             await desk.advance(61)
-            assert desk.reconciler.view.state_since_usec == since
+            assert desk.view.state_since_usec == since
             assert len(desk.records("spec-conflict")) == 1, "told once, not in every pass"
             (desk.run_cdi / "x.json").unlink()
             await desk.until(lambda: desk.state is SpecState.TRUE)
@@ -112,17 +112,17 @@ class TestEngines:
     def test_a_fifo_that_blocks_engines_is_told_of(self, tmp_path: Path) -> None:
         async def main(desk: Desk) -> None:
             os.mkfifo(desk.run_cdi / "x.json")
-            await desk.until(lambda: desk.reconciler.view.reason is Reason.CDI_ENGINE_BLOCKED)
+            await desk.until(lambda: desk.view.reason is Reason.CDI_ENGINE_BLOCKED)
             assert desk.state is SpecState.SHADOWED
-            assert desk.reconciler.effective(DeviceKind.KVM)[:2] == (False, Reason.CDI_ENGINE_BLOCKED)
+            assert desk.reconciler.effective(KVM)[:2] == (False, Reason.CDI_ENGINE_BLOCKED)
 
         run_at_desk(tmp_path, main)
 
     def test_a_directory_that_engines_do_not_read_is_told_of(self, tmp_path: Path) -> None:
         async def main(desk: Desk) -> None:
             assert desk.path.read_bytes() == GOOD
-            assert (desk.state, desk.reconciler.view.reason) == (SpecState.SHADOWED, Reason.CDI_DIRECTORY_NOT_READ)
-            assert desk.reconciler.effective(DeviceKind.KVM)[:2] == (False, Reason.CDI_DIRECTORY_NOT_READ)
+            assert (desk.state, desk.view.reason) == (SpecState.SHADOWED, Reason.CDI_DIRECTORY_NOT_READ)
+            assert desk.reconciler.effective(KVM)[:2] == (False, Reason.CDI_DIRECTORY_NOT_READ)
             assert [finding.code for finding in desk.reconciler.findings()].count(Reason.CDI_DIRECTORY_NOT_READ) == 1
 
         run_at_desk(tmp_path, main, engine_dirs=(str(tmp_path / "run" / "cdi"),))
@@ -133,7 +133,7 @@ class TestEngines:
 
         async def main(desk: Desk) -> None:
             assert desk.state is SpecState.TRUE
-            assert desk.reconciler.effective(DeviceKind.KVM)[0] is True
+            assert desk.reconciler.effective(KVM)[0] is True
 
         run_at_desk(tmp_path, main, engine_dirs=tuple(str(tmp_path / one) for one in engine_dirs))
 
@@ -141,8 +141,8 @@ class TestEngines:
         (tmp_path / "file").touch()
 
         async def main(desk: Desk) -> None:
-            assert (desk.state, desk.reconciler.view.reason) == (SpecState.SHADOWED, Reason.CDI_DIRECTORY_UNREADABLE)
-            assert desk.reconciler.effective(DeviceKind.KVM)[:2] == (False, Reason.CDI_DIRECTORY_UNREADABLE)
+            assert (desk.state, desk.view.reason) == (SpecState.SHADOWED, Reason.CDI_DIRECTORY_UNREADABLE)
+            assert desk.reconciler.effective(KVM)[:2] == (False, Reason.CDI_DIRECTORY_UNREADABLE)
 
         run_at_desk(tmp_path, main, engine_dirs=(str(tmp_path / "file"), str(tmp_path / "etc" / "cdi")))
 
@@ -173,7 +173,7 @@ class TestEngines:
                 spent = 2.3  # twenty seconds' worth too much
             (desk.cdi / "foreign.yaml").write_text("cdiVersion: 0.6.0\nkind: a/b\ndevices: [{name: c, containerEdits: {env: [A=b]}}]\n")
             await desk.until(lambda: desk.state is SpecState.SHADOWED)
-            assert desk.reconciler.effective(DeviceKind.KVM)[:2] == (False, Reason.CDI_UNCERTAIN)
+            assert desk.reconciler.effective(KVM)[:2] == (False, Reason.CDI_UNCERTAIN)
             (finding,) = desk.reconciler.findings()
             assert (finding.code, "waits to be examined" in finding.text) == (Reason.CDI_FILE_UNREADABLE, True)
             await desk.quiet()

@@ -112,7 +112,8 @@ class TestPasses:
             ]
             await asyncio.gather(*(desk.look(**wish) for wish in wishes))
             assert [
-                (one.demanded, one.scan, one.dry_run, one.adopt, one.request.request_id if one.request else "") for one in requests
+                (bool(one.demanded), one.scan, one.dry_run, bool(one.adopt), one.request.request_id if one.request else "")
+                for one in requests
             ] == [
                 (True, True, False, False, ""),
                 (False, False, True, False, ""),
@@ -146,10 +147,10 @@ class TestPasses:
             await desk.quiet()
             assert desk.state is SpecState.EMPTY
             desk.devices = [candidate()]
-            before = desk.reconciler.view, desk.remembered.state, fingerprint(desk.cdi), sorted(os.listdir(desk.state_directory))
+            before = desk.view, desk.remembered.state, fingerprint(desk.cdi), sorted(os.listdir(desk.state_directory))
             result = await desk.look(dry_run=True, demanded=True, scan=True)
             assert (result.outcome, result.reason) == (Outcome.DRY_RUN, RepairCause.PUBLISHED)
-            assert (desk.reconciler.view, desk.remembered.state, fingerprint(desk.cdi), sorted(os.listdir(desk.state_directory))) == before
+            assert (desk.view, desk.remembered.state, fingerprint(desk.cdi), sorted(os.listdir(desk.state_directory))) == before
             assert desk.records() == []
             assert desk.repairs == []
 
@@ -159,10 +160,10 @@ class TestPasses:
         async def main(desk: Desk) -> None:
             assert desk.reconciler._watch is not None
             monkeypatch.setattr(desk.reconciler._watch, "_on_touched", lambda _touched: None)
-            before = desk.reconciler.view
+            before = desk.view
             (desk.run_cdi / "x.json").write_bytes(rival())
             await desk.look(dry_run=True, scan=True)
-            assert desk.reconciler.view == before
+            assert desk.view == before
             await desk.look()
             assert desk.state is SpecState.SHADOWED
 
@@ -184,8 +185,8 @@ class TestPasses:
                 with pytest.raises(ZeroDivisionError):
                     await desk.look()
                 await desk.quiet()
-                assert (desk.state, desk.reconciler.view.reason) == (SpecState.UNKNOWN, Reason.NOT_CHECKED)
-                assert desk.reconciler.view.devices == ()
+                assert (desk.state, desk.view.reason) == (SpecState.UNKNOWN, Reason.NOT_CHECKED)
+                assert desk.view.devices == ()
                 assert desk.passes > passes
                 assert set(desk.outcomes()) == {("failure", "missing")}
                 assert "a pass over the CDI files failed" in caplog.text
@@ -208,7 +209,7 @@ class TestPasses:
 
             desk.devices = []
             await desk.look()
-            desk.reconciler._devices = fail
+            desk.list_devices = fail
             with pytest.raises(ZeroDivisionError):
                 await desk.look()
             for _ in range(12):
@@ -295,7 +296,7 @@ class TestConfigure:
             await desk.quiet()
             assert (other / FILE).read_bytes() == GOOD
             assert not leftover.exists()
-            assert desk.reconciler.view.file == str(other / FILE)
+            assert desk.view.file == str(other / FILE)
             assert desk.state is SpecState.TRUE
             assert fingerprint(desk.path) == before
             (other / FILE).unlink()

@@ -54,10 +54,9 @@ class TestStart:
     def test_a_missing_file_is_written_and_published(self, tmp_path: Path) -> None:
         async def main(desk: Desk) -> None:
             assert desk.path.read_bytes() == GOOD
-            assert (desk.state, desk.reconciler.view.devices) == (SpecState.TRUE, (KVM,))
-            assert desk.reconciler.effective(DeviceKind.KVM) == (True, Reason.OK, "")
-            assert desk.reconciler.published(DeviceKind.KVM)
-            assert not desk.reconciler.published(DeviceKind.MSHV)
+            assert (desk.state, desk.view.devices) == (SpecState.TRUE, (KVM,))
+            assert desk.reconciler.effective(KVM) == (True, Reason.OK, "")
+            assert [view.file for view in desk.reconciler.views] == [str(desk.path)]
             assert desk.passes > 0
             assert not desk.reconciler.busy
             assert desk.outcomes() == [("success", "published")]
@@ -128,7 +127,7 @@ class TestStart:
             await desk.reconciler.start()
             await desk.quiet()
             assert fingerprint(desk.path) == before
-            assert (desk.state, desk.reconciler.view.reason) == (SpecState.UNKNOWN, Reason.NOT_CHECKED)
+            assert (desk.state, desk.view.reason) == (SpecState.UNKNOWN, Reason.NOT_CHECKED)
             desk.devices = [candidate()]
             desk.reconciler.nudge(Trigger.UDEV)
             await desk.quiet()
@@ -142,8 +141,8 @@ class TestStart:
             desk.reconciler.nudge(Trigger.UDEV)
             await desk.quiet()
             assert desk.passes == 0
-            assert (desk.state, desk.reconciler.view.devices) == (SpecState.UNKNOWN, ())
-            assert desk.reconciler.effective(DeviceKind.KVM)[0] is False
+            assert (desk.state, desk.view.devices) == (SpecState.UNKNOWN, ())
+            assert desk.reconciler.effective(KVM)[0] is False
 
         run_at_desk(tmp_path, main, start=False)
 
@@ -217,7 +216,7 @@ class TestRepair:
             for _ in range(100):
                 await desk.look(scan=True, demanded=True)
             assert fingerprint(desk.path) == before
-            assert desk.reconciler.view.repair_count == 0
+            assert desk.view.repair_count == 0
 
         run_at_desk(tmp_path, main)
 
@@ -276,8 +275,8 @@ class TestRepair:
                 result = await desk.look(demanded=True)
                 assert (result.outcome, result.reason) == (Outcome.FAILURE, Reason.CDI_NOT_REGULAR)
             await desk.advance(61)
-            assert (desk.state, desk.reconciler.view.devices) == (SpecState.BLOCKED, ())
-            assert entry in desk.reconciler.view.text
+            assert (desk.state, desk.view.devices) == (SpecState.BLOCKED, ())
+            assert entry in desk.view.text
             if entry != "symbolic link":  # the scan of what engines read follows a link, as they do
                 assert not watch.opened()
             else:
@@ -313,7 +312,7 @@ class TestRepair:
     def test_a_directory_of_another_user_is_left_alone_and_recovers(self, tmp_path: Path) -> None:
         async def main(desk: Desk) -> None:
             os.chown(desk.cdi, 1234, 1234)
-            await desk.until(lambda: desk.reconciler.view.reason is Reason.CDI_UNWRITABLE)
+            await desk.until(lambda: desk.view.reason is Reason.CDI_UNWRITABLE)
             desk.path.write_bytes(STALE)
             await desk.quiet()
             assert desk.path.read_bytes() == STALE
@@ -327,7 +326,7 @@ class TestRepair:
         async def main(desk: Desk) -> None:
             desk.path.unlink()
             desk.cdi.chmod(0o555)
-            await desk.until(lambda: desk.reconciler.view.reason is Reason.CDI_UNWRITABLE)
+            await desk.until(lambda: desk.view.reason is Reason.CDI_UNWRITABLE)
             assert (await desk.look(demanded=True)).outcome is Outcome.FAILURE
             desk.cdi.chmod(0o755)
             await desk.until(lambda: desk.state is SpecState.TRUE, "recovery")
@@ -355,7 +354,7 @@ class TestFirstContact:
         async def main(desk: Desk) -> None:
             before = fingerprint(desk.path)
             await desk.advance(61)
-            assert (desk.state, desk.reconciler.view.devices) == (SpecState.FOREIGN, ())
+            assert (desk.state, desk.view.devices) == (SpecState.FOREIGN, ())
             assert (await desk.look(adopt=True, dry_run=True)).outcome is Outcome.DRY_RUN
             assert fingerprint(desk.path) == before
             result = await desk.look(adopt=True, request=desk.request("r-adopt"))
@@ -406,7 +405,7 @@ class TestWithdrawal:
             await desk.advance(1.1)  # the timer alone
             assert desk.path.exists() is not leaves
             if leaves:
-                assert (desk.state, desk.reconciler.view.devices) == (SpecState.EMPTY, ())
+                assert (desk.state, desk.view.devices) == (SpecState.EMPTY, ())
                 assert desk.outcomes("spec-withdraw") == [("success", "withdrawn")]
                 for record in desk.records("spec-withdraw"):
                     assert record[names.FIELD_TRIGGER] == ["timer"]
@@ -432,7 +431,7 @@ class TestWithdrawal:
             await desk.quiet()
             await desk.advance(10.1)
             assert desk.path.read_bytes() == document(DeviceKind.MSHV)
-            assert desk.reconciler.view.devices == (MSHV,)
+            assert desk.view.devices == (MSHV,)
             assert desk.outcomes("spec-withdraw") == [("success", "published")]
             for record in desk.records("spec-withdraw"):
                 assert record[names.FIELD_DEVICE] == ["/dev/kvm"]
@@ -536,7 +535,7 @@ class TestOwnWish:
     @staticmethod
     def _held(desk: Desk, *causes: RepairCause, repairs: int = 0) -> None:
         assert desk.repairs == list(causes), "each write is told"
-        view = desk.reconciler.view
+        view = desk.view
         assert view.repair_count == repairs
         assert (view.last_repair_usec > 0, view.last_repair_cause) == (repairs > 0, causes[-1] if repairs else "")
 
@@ -587,7 +586,7 @@ class TestOwnWish:
 
         async def main(desk: Desk) -> None:
             assert desk.path.read_bytes() == GOOD
-            assert desk.reconciler.view.repair_count == 1
+            assert desk.view.repair_count == 1
 
         run_at_desk(tmp_path, main, kept=kept)
 
@@ -608,7 +607,7 @@ class TestOwnWish:
             await desk.remembered.update(lambda state: dataclasses.replace(state, cdi_pause=None))
             await desk.look()
             assert desk.path.read_bytes() == document(uid=7)
-            assert desk.reconciler.view.repair_count == 1
+            assert desk.view.repair_count == 1
             assert desk.repairs[-1] is not RepairCause.PUBLISHED
 
         run_at_desk(tmp_path, main)
@@ -663,8 +662,8 @@ class TestModes:
 
     def test_mode_off_publishes_nothing_of_a_true_file(self, tmp_path: Path) -> None:
         async def main(desk: Desk) -> None:
-            assert (desk.state, desk.reconciler.view.reason) == (SpecState.UNKNOWN, Reason.CDI_PAUSED)
-            assert desk.reconciler.view.devices == ()
+            assert (desk.state, desk.view.reason) == (SpecState.UNKNOWN, Reason.CDI_PAUSED)
+            assert desk.view.devices == ()
 
         run_at_desk(tmp_path, main, kept=leave_file(tmp_path), mode=CdiMode.OFF)
 

@@ -15,7 +15,7 @@ import pytest
 from devward import names
 from devward.cdi.engines import SCAN_DEADLINE
 from devward.model import DeviceKind, Health, Identity, Outcome, Reason, SpecState, Trigger
-from sim.cdi_desk import FILE, GOOD, STALE, Desk, candidate, document, leave_file, rival, run_at_desk
+from sim.cdi_desk import FILE, GOOD, KVM, STALE, Desk, candidate, document, leave_file, rival, run_at_desk
 from sim.errfs import ErrFs
 
 pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs root: /dev/fuse is not open to this user")
@@ -103,14 +103,14 @@ def test_r8_what_cannot_be_written_is_blocked_and_recovers_with_the_next_mount_e
             desk.reconciler.nudge(Trigger.MOUNTS)
         await desk.until(lambda: desk.state is SpecState.BLOCKED)
         await desk.quiet()
-        assert desk.reconciler.view.reason is reason
+        assert desk.view.reason is reason
         assert desk.path.exists() is (there == "stale")
         for _ in range(3):
             result = await desk.look(demanded=True)
             assert (result.outcome, result.reason) == (Outcome.FAILURE, reason)
         for _ in range(5):
             await desk.advance(10)
-        assert (desk.state, desk.reconciler.view.reason) == (SpecState.BLOCKED, reason)
+        assert (desk.state, desk.view.reason) == (SpecState.BLOCKED, reason)
         assert len(desk.records("spec-blocked")) == 1
         assert len(desk.outcomes()) == len({cause for _, cause in desk.outcomes()}), "what fails alike is told once"
         errfs.clear()
@@ -144,7 +144,7 @@ def test_a_true_file_on_storage_that_cannot_be_written_is_true(tmp_path: Path) -
         errfs.set({"create": "EROFS", "rename": "EROFS", "unlink": "EROFS"})
         await desk.look(demanded=True, scan=True)
         assert desk.state is SpecState.TRUE
-        assert desk.reconciler.effective(DeviceKind.KVM)[0] is True
+        assert desk.reconciler.effective(KVM)[0] is True
 
     run_failing(tmp_path, main)
 
@@ -153,7 +153,7 @@ def test_a_directory_that_cannot_be_read_is_blocked_and_recovers(tmp_path: Path)
     async def main(desk: Desk, errfs: ErrFs) -> None:
         errfs.set({"opendir": "EIO"})
         await desk.look(scan=True)
-        assert (desk.state, desk.reconciler.view.reason) == (SpecState.BLOCKED, Reason.CDI_IO_ERROR)
+        assert (desk.state, desk.view.reason) == (SpecState.BLOCKED, Reason.CDI_IO_ERROR)
         errfs.clear()
         await desk.look(scan=True)
         assert desk.state is SpecState.TRUE
@@ -173,7 +173,7 @@ def test_a_file_system_without_modes_ends_in_a_contest_and_not_in_a_loop(tmp_pat
         os.fchmod = ignore  # type: ignore[assignment] # undone below
         try:
             desk.path.unlink()
-            await desk.until(lambda: desk.reconciler.view.reason is Reason.CDI_CONTESTED)
+            await desk.until(lambda: desk.view.reason is Reason.CDI_CONTESTED)
             await desk.advance(0.1)
             assert len(writes) == 5
         finally:
@@ -219,9 +219,9 @@ def test_a_look_that_hangs_stops_nothing_else_and_recovers_when_it_ends(tmp_path
             errfs.set({operation: {"hang": True}})
             result = await given_up(desk, desk.look(demanded=True, scan=True))
             assert (result.outcome, result.reason) == (Outcome.FAILURE, Reason.CDI_TIMEOUT)
-            assert (desk.state, desk.reconciler.view.reason) == (SpecState.BLOCKED, Reason.CDI_TIMEOUT)
-            assert desk.reconciler.view.devices == ()
-            assert desk.reconciler.effective(DeviceKind.KVM)[0] is False
+            assert (desk.state, desk.view.reason) == (SpecState.BLOCKED, Reason.CDI_TIMEOUT)
+            assert desk.view.devices == ()
+            assert desk.reconciler.effective(KVM)[0] is False
         errfs.clear()
         await desk.until(lambda: desk.state is SpecState.TRUE, "recovery by itself")
 
@@ -255,10 +255,10 @@ def test_a_directory_of_engines_that_hangs_does_not_keep_our_file_from_being_rep
             await desk.until(desk.path.exists, "a repair")
             await desk.quiet()
             assert desk.path.read_bytes() == GOOD
-            assert desk.reconciler.effective(DeviceKind.KVM)[:2] == (False, Reason.CDI_TIMEOUT)
+            assert desk.reconciler.effective(KVM)[:2] == (False, Reason.CDI_TIMEOUT)
             assert any(finding.code is Reason.CDI_TIMEOUT for finding in desk.reconciler.findings())
         errfs.clear()
-        await desk.until(lambda: desk.reconciler.effective(DeviceKind.KVM)[0], "recovery by itself")
+        await desk.until(lambda: desk.reconciler.effective(KVM)[0], "recovery by itself")
         assert not [finding for finding in desk.reconciler.findings() if finding.code is Reason.CDI_TIMEOUT]
 
     run_failing(tmp_path, main, where="run/cdi")
@@ -276,10 +276,10 @@ def test_what_is_published_when_the_first_look_hangs(tmp_path: Path, identity: I
         with turning_loop(errfs):
             errfs.set({"lookup": {"hang": True}, "opendir": {"hang": True}, "getattr": {"hang": True}})
             await given_up(desk, desk.reconciler.start())
-            assert (desk.state, desk.reconciler.view.reason) == (SpecState.BLOCKED, Reason.CDI_TIMEOUT)
-            assert desk.reconciler.view.devices == ()
+            assert (desk.state, desk.view.reason) == (SpecState.BLOCKED, Reason.CDI_TIMEOUT)
+            assert desk.view.devices == ()
         errfs.clear()
-        await desk.until(lambda: desk.reconciler.view.reason is not Reason.CDI_TIMEOUT, "recovery by itself")
+        await desk.until(lambda: desk.view.reason is not Reason.CDI_TIMEOUT, "recovery by itself")
         await desk.quiet()
         assert desk.path.read_bytes() == both
         assert desk.state is (SpecState.UNKNOWN if identity is Identity.UNKNOWN else SpecState.TRUE)
@@ -330,8 +330,8 @@ def test_a_rival_on_storage_that_cannot_be_written_still_keeps_its_device(tmp_pa
         errfs.set({"rename": "EROFS"})
         (desk.cdi / "rival.json").write_bytes(rival())
         await desk.until(lambda: desk.state is SpecState.BLOCKED)
-        assert desk.reconciler.view.reason is Reason.CDI_READ_ONLY
-        assert desk.reconciler.effective(DeviceKind.KVM)[:2] == (False, Reason.CDI_CONFLICT)
+        assert desk.view.reason is Reason.CDI_READ_ONLY
+        assert desk.reconciler.effective(KVM)[:2] == (False, Reason.CDI_CONFLICT)
         errfs.clear()
         desk.reconciler.nudge(Trigger.MOUNTS)
         await desk.advance(1)

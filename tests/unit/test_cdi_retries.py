@@ -52,8 +52,8 @@ def test_the_next_attempt_waits_a_second_then_twice_as_long_each_time_up_to_half
     async def main(desk: Desk) -> None:
         storage = await blocked(desk, monkeypatch)
         for wait in (1, 2, 4, 8, 16, 30, 30, 30):
-            made, due = len(storage.attempts), desk.reconciler._spec.retry_at
-            assert due == pytest.approx(desk.reconciler._spec._backoff.last + wait)
+            made, due = len(storage.attempts), desk.owned.retry_at
+            assert due == pytest.approx(desk.owned._backoff.last + wait)
             await desk.advance(wait)
             assert len(storage.attempts) > made, "by the timer alone"
 
@@ -111,7 +111,7 @@ def test_a_sign_right_after_a_failure_is_made_up_for_a_second_later(tmp_path: Pa
         for _ in range(5):
             await desk.advance(LONGEST_WAIT)
         storage.reason = None
-        await desk.until(lambda: desk.reconciler._spec.retry_at is not None)
+        await desk.until(lambda: desk.owned.retry_at is not None)
         desk.reconciler.nudge(Trigger.TIMER)
         desk.reconciler.nudge(Trigger.INOTIFY)
         await desk.quiet()
@@ -169,9 +169,9 @@ def test_in_between_the_state_is_that_of_the_latest_attempt(tmp_path: Path, monk
             await desk.advance(LONGEST_WAIT)
             result = await desk.look()
             assert (result.outcome, result.reason) == (Outcome.FAILURE, reason)
-            assert (desk.state, desk.reconciler.view.reason) == (SpecState.BLOCKED, reason)
-            assert "as the test says" in desk.reconciler.view.text
-            assert desk.reconciler.view.devices == ()
+            assert (desk.state, desk.view.reason) == (SpecState.BLOCKED, reason)
+            assert "as the test says" in desk.view.text
+            assert desk.view.devices == ()
         assert [record[names.FIELD_REASON] for record in desk.records("spec-blocked")] == [
             [Reason.CDI_NO_SPACE],
             [Reason.CDI_READ_ONLY],
@@ -195,7 +195,7 @@ def test_success_ends_the_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         storage.reason = Reason.CDI_IO_ERROR
         desk.path.unlink()
         await desk.until(lambda: desk.state is SpecState.BLOCKED)
-        assert desk.reconciler._spec._backoff.failures == 1
+        assert desk.owned._backoff.failures == 1
 
     run_at_desk(tmp_path, main)
 
@@ -216,7 +216,7 @@ def test_a_file_that_somebody_else_puts_in_order_ends_the_waiting(tmp_path: Path
         await desk.quiet()
         assert len(storage.attempts) == made + 1, "at once"
         assert len(desk.outcomes()) == told + 1, "that is another story"
-        assert desk.reconciler._spec._backoff.failures == 1, "from the beginning"
+        assert desk.owned._backoff.failures == 1, "from the beginning"
 
     run_at_desk(tmp_path, main)
 
@@ -249,10 +249,10 @@ def test_a_pass_that_is_no_sign_brings_nothing_forward(tmp_path: Path, monkeypat
         await blocked(desk, monkeypatch)
         for _ in range(5):
             await desk.advance(LONGEST_WAIT)
-        due = desk.reconciler._spec.retry_at
+        due = desk.owned.retry_at
         await desk.look(**wishes)
         await desk.quiet()
-        assert desk.reconciler._spec.retry_at == due
+        assert desk.owned.retry_at == due
 
     run_at_desk(tmp_path, main)
 
@@ -279,7 +279,7 @@ def test_passes_that_break_off_make_no_loop_of_retries(tmp_path: Path, monkeypat
             calls.append(1)
             raise ZeroDivisionError
 
-        desk.reconciler._devices = fail
+        desk.list_devices = fail
         for _ in range(12):
             await desk.advance(5)
         assert len(calls) <= 8
@@ -352,7 +352,7 @@ def test_a_removal_that_fails_is_tried_again_and_told_once_too(tmp_path: Path, m
             await desk.advance(LONGEST_WAIT)
         assert len(made) > 3
         assert desk.outcomes("spec-withdraw") == [("failure", "withdrawn")]
-        assert (desk.state, desk.reconciler.view.reason) == (SpecState.BLOCKED, Reason.CDI_IMMUTABLE)
+        assert (desk.state, desk.view.reason) == (SpecState.BLOCKED, Reason.CDI_IMMUTABLE)
         monkeypatch.setattr(store, "remove", real)
         await desk.advance(LONGEST_WAIT)
         assert desk.state is SpecState.EMPTY
@@ -374,7 +374,7 @@ def test_what_devward_wants_otherwise_stays_its_own_wish_when_the_first_attempt_
         await desk.advance(LONGEST_WAIT)
         assert desk.path.read_bytes() == document(uid=7)
         assert desk.outcomes() == [("failure", "published"), ("success", "published")]
-        assert desk.reconciler.view.repair_count == 0
+        assert desk.view.repair_count == 0
 
     run_at_desk(tmp_path, main)
 
@@ -404,6 +404,6 @@ def test_stale_content_is_published_while_it_waits(tmp_path: Path, monkeypatch: 
         await asyncio.sleep(0)
         await desk.quiet()
         assert desk.state is SpecState.BLOCKED
-        assert len(desk.reconciler.view.devices) == 1
+        assert len(desk.view.devices) == 1
 
     run_at_desk(tmp_path, main)

@@ -201,7 +201,7 @@ class Parsed:
         monkeypatch.setattr(judged_module, "load", counting)
 
     def scanner(self, own_path: str = "") -> Scanner:
-        return Scanner(later, own_path=own_path, monotonic=lambda: self.now, cpu=lambda: self.cpu)
+        return Scanner(later, own_paths=[own_path], monotonic=lambda: self.now, cpu=lambda: self.cpu)
 
 
 @pytest.fixture(name="parsed")
@@ -402,7 +402,7 @@ def test_of_a_directory_with_too_much_the_smallest_files_and_our_own_are_examine
     for size in (1000, 1001, 2000, 3000):
         put(etc / f"{size}.json", json.dumps(document(f"d{size}")).encode().ljust(size))
     put(etc / OWN, GOOD.ljust(900))
-    scanner = Scanner(later, own_path=f"{etc}/{OWN}")
+    scanner = Scanner(later, own_paths=[f"{etc}/{OWN}"])
     first = scanner.scan([str(etc)])
     assert {name for name, file in files(first).items() if file.spec is not None} == {OWN, "1000.json", "1001.json", "2000.json"}
     assert (files(first)["3000.json"].examined, "smallest files" in files(first)["3000.json"].defect) == (False, True)
@@ -420,7 +420,7 @@ def test_of_too_many_devices_those_of_the_smallest_files_and_our_own_count(etc: 
     for count in (2, 3, 4, 5):
         put(etc / f"{count}.json", json.dumps(document(*(f"d{count}-{number}" for number in range(count)))).encode())
     put(etc / OWN, GOOD)
-    scanner = Scanner(later, own_path=f"{etc}/{OWN}")
+    scanner = Scanner(later, own_paths=[f"{etc}/{OWN}"])
     first = scanner.scan([str(etc)])
     found = files(first)
     assert {name for name, file in found.items() if file.spec is not None} == {OWN, "2.json", "3.json", "4.json"}
@@ -438,14 +438,14 @@ def test_our_own_file_is_among_those_examined_however_many_there_are(etc: Path, 
     for number in range(20):
         put(etc / f"{number:02}.json", b"{")
     put(etc / OWN, GOOD)
-    (found,) = Scanner(later, own_path=f"{etc}/{OWN}").scan([str(etc)])
+    (found,) = Scanner(later, own_paths=[f"{etc}/{OWN}"]).scan([str(etc)])
     assert OWN in [file.name for file in found.files]
     assert len(found.files) <= 6
     assert found.unexamined
     assert [file.name for file in found.files] == sorted(file.name for file in found.files)
     (etc / OWN).unlink()
     (etc / OWN).mkdir()
-    (found,) = Scanner(later, own_path=f"{etc}/{OWN}").scan([str(etc)])
+    (found,) = Scanner(later, own_paths=[f"{etc}/{OWN}"]).scan([str(etc)])
     assert OWN not in [file.name for file in found.files]
 
 

@@ -63,6 +63,8 @@ SAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "hypervisor.expected_mode": (['"any"', '"0660"', '"666"'], ["660", '"0o660"', '"rw"', '"668"', '""']),
     "hypervisor.expected_uid": (['"any"', "0", "4294967295"], ["-1", "4294967296", '"root"', "true", "1.0"]),
     "hypervisor.expected_gid": (['"any"', "103"], ["-1", '"kvm"']),
+    "npu.device_uid": (['"host"', "0", "4294967295"], ["-1", "4294967296", '"any"', "true", "1.0"]),
+    "npu.device_gid": (['"host"', "1000"], ["-1", '"HwHiAiUser"']),
     "cdi.mode": (['"repair"', '"observe"', '"off"'], ['"Repair"', "true", '""', "1"]),
     "cdi.directory": (['"/etc/cdi"', '"/run/cdi"'], ['"cdi"', '"/etc/../cdi"', '"/etc/cdi/"', '"/"', '""', "1", '"//etc"']),
     "cdi.engine_dirs": (['["/etc/cdi"]'], ["[]", '"/etc/cdi"', '["/etc/cdi", "/etc/cdi"]', '["etc"]', "[1]"]),

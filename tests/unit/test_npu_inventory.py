@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from devward.model import Finding, Reason
+from devward.model import Finding, Identity, Reason
 from devward.npu.codes import DcmiCode
 from devward.npu.facts import Aspect, Chip, Inventory, Mode, Problem
 from devward.npu.host import Surroundings
@@ -68,6 +68,7 @@ def test_a_host_where_everything_matches() -> None:
         chip="Ascend 910B3",
         node="/dev/davinci3",
         number="4000:3",
+        identity=Identity.VALID,
         health=CardHealth.HEALTHY,
         managed=picture.cards[0].managed,
         protection=picture.cards[0].protection,

@@ -28,7 +28,7 @@ from sim.journal_sink import JournalSink, Record
 from sim.npu_host import around, chip, inventory
 
 #: What a host without NPUs loads of all this.
-ALLOWED = {"devward.npu", "devward.npu.presence", "devward.npu.room"}
+ALLOWED = {"devward.npu", "devward.npu.presence", "devward.npu.room", "devward.npu.sources"}
 
 
 class Desk:

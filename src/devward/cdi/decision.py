@@ -3,10 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from devward.cdi import spec
-from devward.model import DeviceKind, Health, Identity, Reason, RepairCause, SpecState, WithdrawPolicy
+from devward.model import Health, Identity, Reason, RepairCause, SpecState, WithdrawPolicy
 from devward.text import quoted
+
+#: Bytes of a file that are judged however small the document is that it should hold: it bounds the time that this takes.
+JUDGED_SIZE: Final = 64 << 10
 
 
 class Step(StrEnum):
@@ -97,8 +101,10 @@ def decide(
 
 
 def _content(found: FileFacts, desired: bytes) -> Plan:
-    if found.data is None:
-        return Plan(Step.WRITE, SpecState.DRIFTED, Reason.CDI_MALFORMED, found.detail, RepairCause.MALFORMED)
+    limit = max(JUDGED_SIZE, 2 * len(desired))
+    if found.data is None or len(found.data) > limit:
+        detail = found.detail if found.data is None else f"it has more than {limit} bytes"
+        return Plan(Step.WRITE, SpecState.DRIFTED, Reason.CDI_MALFORMED, detail, RepairCause.MALFORMED)
     try:
         differences = spec.differences(found.data, desired)
     except spec.SpecError as error:
@@ -121,9 +127,11 @@ def attributed(plan: Plan, *, as_left: bool) -> Plan:
 # --- which devices belong in the file ------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One device, as far as its place in the CDI file depends on it."""
+    """One device, as far as its place in a CDI file depends on it."""
 
-    kind: DeviceKind
+    #: The qualified name, such as `hyperlight.dev/hypervisor=kvm`.
+    device: str
+    node: str
     identity: Identity
     health: Health
     #: Why identity and health are as they are.
@@ -142,38 +150,48 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The devices in the document, and since when (monotonic seconds) each of them has had a reason to leave it."""
+    """The devices in the document, by qualified name, and since when (monotonic seconds) each of them has had a reason to leave it."""
 
-    published: frozenset[DeviceKind] = frozenset()
-    leaving: tuple[tuple[DeviceKind, float], ...] = ()
+    published: frozenset[str] = frozenset()
+    leaving: tuple[tuple[str, float], ...] = ()
 
 
-def membership(before: Membership, devices: Sequence[Candidate], policy: WithdrawPolicy, settle_time: float, now: float) -> Membership:
-    """Add each device that is fit at once; drop one whose reason to leave has lasted `settle_time` seconds."""
-    since: Mapping[DeviceKind, float] = dict(before.leaving)
-    published: set[DeviceKind] = set()
-    leaving: list[tuple[DeviceKind, float]] = []
-    by_kind = {device.kind: device for device in devices}
-    for kind in DeviceKind:
-        device = by_kind.get(kind)
-        member = kind in before.published
+def membership(
+    before: Membership,
+    devices: Sequence[Candidate],
+    policy: WithdrawPolicy,
+    settle_time: float,
+    now: float,
+    *,
+    complete: bool = True,
+) -> Membership:
+    """Add each device that is fit at once; drop one whose reason to leave has lasted `settle_time` seconds.
+
+    Where the devices are not `complete`, a member that is not among them may still be there, and stays.
+    """
+    since: Mapping[str, float] = dict(before.leaving)
+    published: set[str] = set()
+    leaving: list[tuple[str, float]] = []
+    by_name = {device.device: device for device in devices}
+    for name in sorted(before.published | by_name.keys()):
+        device = by_name.get(name)
         if device is not None and _fit(device, policy):
-            published.add(kind)
-        elif not member:
+            published.add(name)
+        elif name not in before.published:
             continue
-        elif policy is WithdrawPolicy.NEVER or (device is not None and not _unfit(device, policy)):
-            published.add(kind)
+        elif policy is WithdrawPolicy.NEVER or not (_unfit(device, policy) if device is not None else complete):
+            published.add(name)
         else:
-            began = since.get(kind, now)
+            began = since.get(name, now)
             if now - began < settle_time:
-                published.add(kind)
-                leaving.append((kind, began))
+                published.add(name)
+                leaving.append((name, began))
     return Membership(frozenset(published), tuple(leaving))
 
 
 def undecided(state: Membership, devices: Sequence[Candidate], policy: WithdrawPolicy) -> bool:
     """Tell whether some device outside the document may yet turn out to be fit for it."""
-    return any(device.kind not in state.published and not _unfit(device, policy) for device in devices)
+    return any(device.device not in state.published and not _unfit(device, policy) for device in devices)
 
 
 def next_withdrawal(state: Membership, settle_time: float) -> float | None:

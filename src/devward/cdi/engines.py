@@ -1,9 +1,10 @@
 """What container engines make of what our file says, as of the latest scan of the directories that they read."""
 
 import os
+from collections.abc import Collection, Sequence
 
 from devward.cdi.owned import Standing
-from devward.cdi.resolve import Resolution, resolve
+from devward.cdi.resolve import Resolution, resolve, shadowed_by
 from devward.cdi.scan import Scanner
 from devward.config import CdiConfig
 from devward.model import Finding, Reason, SpecState
@@ -24,15 +25,14 @@ _OVERLAYS = {
 
 
 class Engines:
-    """The view of the engines on the directory of one owned file. Devices are given by their qualified names."""
+    """The view of the engines on the directory of the owned files. Devices are given by their qualified names."""
 
-    def __init__(self, own_path: str, config: CdiConfig, worker: Worker) -> None:
+    def __init__(self, own_paths: Collection[str], config: CdiConfig, worker: Worker) -> None:
         """Nothing is known before the first scan."""
-        self._own_path = own_path
         self._directory = config.directory
         self._engine_dirs = config.engine_dirs
         self._worker = worker
-        self._scanner = Scanner(own_path=own_path)
+        self._scanner = Scanner(own_paths=own_paths)
         self._resolution: Resolution | None = None
         #: The latest scan that succeeded: a rival that was seen is not gone because nothing can be seen now.
         self._last: Resolution | None = None
@@ -64,26 +64,26 @@ class Engines:
         resolution = resolve(scanned, own_directory=self._directory, unread=unread, trusted_uid=os.geteuid())
         return resolution, resolution.findings(), self._scanner.waiting
 
-    def rivals(self, device: str) -> tuple[str, ...]:
-        """Return the other files of our directory that define a device, as far as they were ever seen."""
-        return self._last.rivals(self._directory, self._own_path, device) if self._last is not None else ()
+    def rivals(self, own_path: str, device: str) -> tuple[str, ...]:
+        """Return the files of our directory beside `own_path` that define a device, as far as they were ever seen."""
+        return self._last.rivals(self._directory, own_path, device) if self._last is not None else ()
 
-    def effective(self, device: str) -> tuple[bool, Reason, str]:
-        """Tell whether engines would use our definition of a device, and if not why."""
+    def effective(self, own_path: str, device: str) -> tuple[bool, Reason, str]:
+        """Tell whether engines would use the definition of a device in our file at `own_path`, and if not why."""
         resolution = self._resolution
         if resolution is None:
             return False, Reason.CDI_TIMEOUT, self._problem
-        rivals = self.rivals(device)
+        rivals = self.rivals(own_path, device)
         if rivals:
             return False, Reason.CDI_CONFLICT, f"also in {', '.join(rivals)}"
         if resolution.engines_blocked is not None:
             return False, Reason.CDI_ENGINE_BLOCKED, resolution.engines_blocked
         found = resolution.effective(device)
-        if found.file == self._own_path:
+        if found.file == own_path:
             return (True, Reason.OK, "") if found.certain else (False, Reason.CDI_UNCERTAIN, "")
         if found.file is not None:
-            return False, Reason.CDI_SHADOWED, f"{found.file} wins"
-        others = [path for path in found.contenders if path != self._own_path]
+            return False, Reason.CDI_SHADOWED, shadowed_by(found.file)
+        others = [path for path in found.contenders if path != own_path]
         if others:
             return False, Reason.CDI_CONFLICT, f"also in {', '.join(others)}"
         if any(directory.path == self._directory for directory in resolution.not_reached):
@@ -92,13 +92,13 @@ class Engines:
             return False, Reason.CDI_DIRECTORY_NOT_READ, self._directory
         return False, Reason.CDI_NOT_PUBLISHED, ""
 
-    def overlay(self, devices: list[str], left_out: list[str]) -> Standing | None:
+    def overlay(self, own_path: str, devices: Sequence[str], left_out: Sequence[str]) -> Standing | None:
         """Return what keeps engines from using what our file says, None if nothing does; `left_out` for the sake of rivals."""
-        rivals = sorted({path for device in left_out for path in self.rivals(device)})
+        rivals = sorted({path for device in left_out for path in self.rivals(own_path, device)})
         if rivals:
             return Standing(SpecState.CONFLICT, Reason.CDI_CONFLICT, f"left out because of {', '.join(rivals)}")
         for device in devices:
-            usable, reason, detail = self.effective(device)
+            usable, reason, detail = self.effective(own_path, device)
             if not usable and reason in _OVERLAYS:
                 return Standing(_OVERLAYS[reason], reason, detail)
         return None

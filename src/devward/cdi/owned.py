@@ -127,11 +127,13 @@ class OwnedSpec:
 
     async def found_devices(self) -> bytes | None:
         """Return the content at the path if it is a regular file of ours, for the first pass; None otherwise."""
+        if not self.known:
+            return None
         try:
             found = await self._worker.run(lambda: store.look(self.directory, self.file_name), FILE_DEADLINE)
         except WorkerHung:
             return None
-        return found.data if self.known else None
+        return found.data
 
     async def reconcile(self, order: Order) -> ActionResult:
         """Make one pass, whose result `publish` tells. A dry run changes nothing, the published state included."""

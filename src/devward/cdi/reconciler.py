@@ -6,16 +6,17 @@ one shares the next that begins after it asked.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from devward import names
 from devward.audit import Audit
-from devward.cdi import contest, decision, spec
-from devward.cdi.decision import Candidate, LeftOut, Membership
+from devward.cdi import contest, decision
 from devward.cdi.engines import SCAN_DEADLINE, Engines
-from devward.cdi.owned import Order, OwnedSpec
+from devward.cdi.kept import KeptSpec
+from devward.cdi.owned import OwnedSpec
 from devward.cdi.pause import PauseKeeper
+from devward.cdi.sources import Source, kind_of_device
 from devward.cdi.store import StoreError, sweep
 from devward.cdi.watch import DirectoryWatch, Touched
 from devward.clock import Clock, Coalescer
@@ -26,7 +27,6 @@ from devward.model import (
     ActionRequest,
     ActionResult,
     CdiMode,
-    DeviceKind,
     Finding,
     Outcome,
     Reason,
@@ -50,26 +50,32 @@ AFTER_FAILURE = 10.0
 TOUCH_QUIET, TOUCH_CEILING = 0.005, 0.02
 
 
+#: What a pass came to, by the kind of the file.
+PassResults: TypeAlias = dict[str, ActionResult]
+
+
 @dataclass(frozen=True, slots=True)
 class PassRequest:
     """What the next pass shall do beyond looking."""
 
     trigger: Trigger
-    demanded: bool = False
+    #: The kinds whose file somebody waits for: it is repaired even if it is contested.
+    demanded: frozenset[str] = frozenset()
     scan: bool = False
-    adopt: bool = False
+    #: The kind whose file is taken over whatever it is, empty for none.
+    adopt: str = ""
     dry_run: bool = False
     request: ActionRequest | None = None
 
 
 class CdiReconciler:
-    """Owns the hypervisor spec. `on_change` is called after each pass that changed what is published."""
+    """Owns one file of each source. `on_change` is called after each pass that changed what is published."""
 
     def __init__(
         self,
         config: CdiConfig,
         *,
-        devices: Callable[[], Sequence[Candidate]],
+        sources: Sequence[Source],
         files: Worker,
         scans: Worker,
         remembered: Remembered,
@@ -80,7 +86,6 @@ class CdiReconciler:
     ) -> None:
         """Nothing is touched before `start`."""
         self._config = config
-        self._devices = devices
         self._files = files
         self._scans = scans
         self._remembered = remembered
@@ -89,10 +94,9 @@ class CdiReconciler:
         self._on_change = on_change
         self._on_repair = on_repair
         self._scan_wanted = True
-        self._membership = Membership()
         self._lock = asyncio.Lock()
         self._waiting: _Waiting | None = None
-        self._tasks: set[asyncio.Task[ActionResult]] = set()
+        self._tasks: set[asyncio.Task[PassResults]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._watch: DirectoryWatch | None = None
         self._watch_warned = False
@@ -102,14 +106,18 @@ class CdiReconciler:
         self._started = False
         self._closed = False
         self.last_pass_monotonic = clock.monotonic()
-        self._spec = self._make_spec()
-        self._engines = Engines(self._spec.path, config, scans)
+        self._kept = [KeptSpec(source, self._make_owned) for source in sources]
+        self._engines = self._make_engines()
 
     # --- what others see ---------------------------------------------------------------------------------------------
     @property
-    def view(self) -> SpecView:
-        """What is published of the hypervisor spec."""
-        return self._spec.view
+    def views(self) -> list[SpecView]:
+        """What is published of each file that concerns this host."""
+        return [kept.owned.view for kept in self._active()]
+
+    def view(self, cdi_kind: str) -> SpecView:
+        """Return what is published of the file of one kind."""
+        return self._of_kind(cdi_kind).owned.view
 
     @property
     def mode(self) -> CdiMode:
@@ -129,48 +137,44 @@ class CdiReconciler:
     @property
     def busy(self) -> bool:
         """Whether a pass is under way or a withdrawal is settling."""
-        return bool(self._tasks) or bool(self._membership.leaving)
+        return bool(self._tasks) or any(kept.membership.leaving for kept in self._active())
 
-    def published(self, kind: DeviceKind) -> bool:
-        """Tell whether a device is in the document that the file should hold."""
-        return kind in self._document_kinds()
+    def node(self, device: str) -> str:
+        """Return the path of the node of a device, given by its CDI name, whether there is one or not."""
+        return self._of_kind(kind_of_device(device)).source.node(device)
 
-    def effective(self, kind: DeviceKind) -> tuple[bool, Reason, str]:
+    def effective(self, device: str) -> tuple[bool, Reason, str]:
         """Tell whether engines would use our definition of a device, by the latest scan, and if not why."""
-        return self._engines.effective(qualified(kind))
+        return self._engines.effective(self._of_kind(kind_of_device(device)).owned.path, device)
 
     def findings(self) -> tuple[Finding, ...]:
         """What the latest scan of the engines' directories found, what is left out for it, and what is wrong with the set-up."""
-        left_out = sorted(self._membership.published - set(self._document_kinds()))
-        conflicts = [
-            Finding(Reason.CDI_CONFLICT, path, f"it defines {qualified(kind)} too, which devward therefore leaves out of {self._spec.path}")
-            for kind in left_out
-            for path in self._engines.rivals(qualified(kind))
-        ]
+        conflicts = [finding for kept in self._active() for finding in kept.findings(self._engines)]
         blind = self._started and (self._watch is None or not self._watch.complete)
         unwatched = [Finding(Reason.NOT_WATCHED, self._config.directory, sentence(Reason.NOT_WATCHED, ""))] if blind else []
         return (*conflicts, *unwatched, *self._engines.findings())
 
     # --- life ----------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
-        """Sweep what a killed run left, learn which devices the file holds, watch, and make the first pass."""
+        """Sweep what a killed run left, learn which devices the files hold, watch, and make the first pass."""
         await self._sweep()
-        content = await self._spec.found_devices()
-        self._membership = Membership(_kinds_in(content))
+        for kept in self._kept:
+            await kept.start()
         self._started = True
         await self.run(PassRequest(Trigger.STARTUP, scan=True))
 
     async def configure(self, config: CdiConfig) -> None:
-        """Apply a new configuration; another directory means another file, and the old one is left as it is."""
+        """Apply a new configuration; another directory means other files, and the old ones are left as they are."""
         moved = (config.directory, config.engine_dirs) != (self._config.directory, self._config.engine_dirs)
         async with self._lock:
             new_file = config.directory != self._config.directory
             self._config = config
             if new_file:
-                self._spec = self._make_spec()
+                for kept in self._kept:
+                    kept.move()
                 await self._sweep()
             if moved:
-                self._engines = Engines(self._spec.path, config, self._scans)
+                self._engines = self._make_engines()
                 if self._watch is not None:
                     self._watch.close()
                     self._watch = None  # the next pass makes another
@@ -192,20 +196,21 @@ class CdiReconciler:
         if self._started and not self._closed:
             self._join(PassRequest(trigger, scan=scan))
 
-    async def run(self, request: PassRequest) -> ActionResult:
+    async def run(self, request: PassRequest) -> PassResults:
         """Wait for a pass that begins after this call and does at least what is requested. Raises Stopping once closed."""
         if self._closed:
             raise Stopping("devward is stopping")
         return await asyncio.shield(self._join(request))
 
-    def _join(self, request: PassRequest) -> asyncio.Task[ActionResult]:
+    def _join(self, request: PassRequest) -> asyncio.Task[PassResults]:
         """Share the pass that has not begun yet if it can do this too, else ask for one more."""
         if request.trigger is not Trigger.TIMER and not request.dry_run:
-            self._spec.hint()
+            for kept in self._active():
+                kept.owned.hint()
         waiting = self._waiting
         if waiting is not None and _can_share(waiting.request, request):
             waiting.request = replace(
-                waiting.request, demanded=waiting.request.demanded or request.demanded, scan=waiting.request.scan or request.scan
+                waiting.request, demanded=waiting.request.demanded | request.demanded, scan=waiting.request.scan or request.scan
             )
             return waiting.task
         waiting = _Waiting(request)
@@ -215,13 +220,13 @@ class CdiReconciler:
         waiting.task.add_done_callback(self._pass_done)
         return waiting.task
 
-    async def _begin(self, waiting: "_Waiting") -> ActionResult:
+    async def _begin(self, waiting: "_Waiting") -> PassResults:
         async with self._lock:
             if self._waiting is waiting:
                 self._waiting = None
             return await self._pass(waiting.request)
 
-    def _pass_done(self, task: asyncio.Task[ActionResult]) -> None:
+    def _pass_done(self, task: asyncio.Task[PassResults]) -> None:
         self._tasks.discard(task)
         failed = not task.cancelled() and task.exception() is not None
         if failed:
@@ -229,73 +234,54 @@ class CdiReconciler:
         if not self._closed and not self._tasks:
             self._schedule(failed=failed)
 
-    async def _pass(self, request: PassRequest) -> ActionResult:
+    async def _pass(self, request: PassRequest) -> PassResults:
         self._scan_wanted = self._scan_wanted or request.scan
+        active = self._active()
         try:
             await self._rearm()
             if not request.dry_run:
                 await self._pause.update()
-            candidates = self._devices()
-            self._membership = decision.membership(
-                self._membership, candidates, self._config.withdraw, self._config.settle_time, self._clock.monotonic()
-            )
-            if self.mode is CdiMode.OFF and not request.demanded:
-                self._spec.switched_off()
-                result = ActionResult(self._spec.path, Outcome.NOOP, Reason.CDI_PAUSED)
-            else:
-                result = await self._reconcile(request, candidates)
+            for kept in active:
+                kept.consider(self._config, self._clock.monotonic())
+            wanted = [kept for kept in active if self.mode is not CdiMode.OFF or kept.source.cdi_kind in request.demanded]
+            results = await self._reconcile(request, wanted) if wanted else {}
+            for kept in active:
+                if kept not in wanted:
+                    kept.owned.switched_off()
+                    results[kept.source.cdi_kind] = ActionResult(kept.owned.path, Outcome.NOOP, Reason.CDI_PAUSED)
         except Exception as error:  # what was published is not known to hold any more; the error goes on to whoever waits, and to the log
-            self._spec.broke_off(error)
+            for kept in active:
+                kept.owned.broke_off(error)
             self._on_change()
             raise
         self.last_pass_monotonic = self._clock.monotonic()
         self._on_change()
-        return result
+        return results
 
-    async def _reconcile(self, request: PassRequest, candidates: Sequence[Candidate]) -> ActionResult:
+    async def _reconcile(self, request: PassRequest, active: Sequence[KeptSpec]) -> PassResults:
         if self._scan_wanted:
             await self._scan()
-        kinds = self._document_kinds()
-        result = await self._spec.reconcile(self._order(request, kinds, candidates))
-        if result.outcome is Outcome.SUCCESS:
+        documents = [kept.devices(self._engines) for kept in active]
+        results = {}
+        for kept, devices in zip(active, documents, strict=True):
+            results[kept.source.cdi_kind] = await kept.reconcile(
+                devices,
+                self._config,
+                trigger=request.trigger,
+                may_write=self.may_write,
+                demanded=kept.source.cdi_kind in request.demanded,
+                adopt=kept.source.cdi_kind == request.adopt,
+                dry_run=request.dry_run,
+                request=request.request,
+            )
+        if any(result.outcome is Outcome.SUCCESS for result in results.values()):
             await self._scan()  # what engines find has changed by our own act
         if not request.dry_run:
-            left_out = [qualified(kind) for kind in self._membership.published - set(kinds)]
-            self._spec.publish(self._engines.overlay([qualified(kind) for kind in kinds], left_out))
-        if self._document_kinds() != kinds:
+            for kept, devices in zip(active, documents, strict=True):
+                kept.publish(self._engines, devices)
+        if [kept.devices(self._engines) for kept in active] != documents:
             self.nudge(request.trigger)  # a rival turned up meanwhile
-        return result
-
-    def _order(self, request: PassRequest, kinds: Sequence[DeviceKind], candidates: Sequence[Candidate]) -> Order:
-        document = spec.render_hypervisor(kinds, uid=self._config.device_uid, gid=self._config.device_gid) if kinds else None
-        return Order(
-            desired=document,
-            devices=tuple(qualified(kind) for kind in kinds),
-            trigger=request.trigger,
-            left_out=tuple(self._left_out(kinds, candidates)),
-            may_write=self.may_write,
-            demanded=request.demanded,
-            adopt=request.adopt,
-            dry_run=request.dry_run,
-            withdrawing=bool(candidates),
-            undecided=decision.undecided(self._membership, candidates, self._config.withdraw),
-            contested_after=self._config.contested_after,
-            request=request.request,
-        )
-
-    def _left_out(self, kinds: Sequence[DeviceKind], candidates: Sequence[Candidate]) -> Iterator[LeftOut]:
-        """Yield the devices that are watched, or that the file held, and that are not in the document."""
-        reasons = {candidate.kind: candidate.reason for candidate in candidates}
-        for kind in DeviceKind:
-            device = qualified(kind)
-            if kind not in kinds and (kind in reasons or device in self._spec.view.devices):
-                rivalled = kind in self._membership.published
-                reason = Reason.CDI_CONFLICT if rivalled else reasons.get(kind, Reason.DEVICE_MISSING)
-                yield LeftOut(device, f"{names.DEVICE_DIRECTORY}/{kind}", reason)
-
-    def _document_kinds(self) -> list[DeviceKind]:
-        """Return the devices for the document: one that another file of the directory defines would be dead in both."""
-        return sorted(kind for kind in self._membership.published if not self._engines.rivals(qualified(kind)))
+        return results
 
     async def _scan(self) -> None:
         self._scan_wanted = False  # before it begins: what changes from now on may escape it
@@ -349,13 +335,15 @@ class CdiReconciler:
         """Set the one timer: a withdrawal that settles, a wait after a failure or in a contest, the end of a pause, or the slow pass."""
         now = self._clock.monotonic()
         moments = [now + (AFTER_FAILURE if failed else SLOW_PASS)]
-        withdrawal = decision.next_withdrawal(self._membership, self._config.settle_time)
-        if withdrawal is not None and not failed:  # the moment may have come, and nothing was made of it
-            moments.append(withdrawal)
-        if self._spec.retry_at is not None and not failed:
-            moments.append(self._spec.retry_at)
-        if self._spec.view.state is SpecState.CONTESTED and not contest.may_repair(self._spec.contest, now):
-            moments.append(self._spec.contest.not_before)
+        for kept in self._active():
+            owned = kept.owned
+            withdrawal = decision.next_withdrawal(kept.membership, self._config.settle_time)
+            if withdrawal is not None and not failed:  # the moment may have come, and nothing was made of it
+                moments.append(withdrawal)
+            if owned.retry_at is not None and not failed:
+                moments.append(owned.retry_at)
+            if owned.view.state is SpecState.CONTESTED and not contest.may_repair(owned.contest, now):
+                moments.append(owned.contest.not_before)
         if self._engines.waiting and self.mode is not CdiMode.OFF:
             moments.append(now + (AFTER_FAILURE if failed else SCAN_AGAIN))
         if self._pause.remaining:
@@ -369,11 +357,24 @@ class CdiReconciler:
         self._timer = None
         self.nudge(Trigger.TIMER, scan=self._clock.monotonic() - self.last_pass_monotonic >= SLOW_PASS / 2)
 
-    def _make_spec(self) -> OwnedSpec:
+    def _active(self) -> list[KeptSpec]:
+        """Return the files that concern this host."""
+        return [kept for kept in self._kept if kept.active]
+
+    def _of_kind(self, cdi_kind: str) -> KeptSpec:
+        return next(kept for kept in self._kept if kept.source.cdi_kind == cdi_kind)
+
+    def _paths(self) -> frozenset[str]:
+        return frozenset(kept.owned.path for kept in self._kept)
+
+    def _make_engines(self) -> Engines:
+        return Engines(self._paths(), self._config, self._scans)
+
+    def _make_owned(self, file_name: str, cdi_kind: str) -> OwnedSpec:
         return OwnedSpec(
             self._config.directory,
-            names.HYPERVISOR_CDI_FILE,
-            names.HYPERVISOR_CDI_KIND,
+            file_name,
+            cdi_kind,
             worker=self._files,
             remembered=self._remembered,
             audit=self._audit,
@@ -383,7 +384,7 @@ class CdiReconciler:
 
     def _make_watch(self) -> DirectoryWatch | None:
         try:
-            return DirectoryWatch(frozenset({self._spec.path}), self._config.engine_dirs, self._touched)
+            return DirectoryWatch(self._paths(), self._config.engine_dirs, self._touched)
         except OSError as error:
             if not self._watch_warned:
                 _log.warning("the CDI directories cannot be watched, changes show in the slow pass: %s", error.strerror)
@@ -394,28 +395,12 @@ class CdiReconciler:
 class _Waiting:
     """A pass that was asked for and has not begun: what it shall do may still grow."""
 
-    task: asyncio.Task[ActionResult]
+    task: asyncio.Task[PassResults]
 
     def __init__(self, request: PassRequest) -> None:
         self.request = request
 
 
-def qualified(kind: DeviceKind) -> str:
-    """Return the CDI name of a hypervisor device, such as `hyperlight.dev/hypervisor=kvm`."""
-    return f"{names.HYPERVISOR_CDI_KIND}={kind}"
-
-
 def _can_share(waiting: PassRequest, request: PassRequest) -> bool:
     """A manual action has a pass of its own, since its records carry its request id."""
     return waiting.request is None and request.request is None and waiting.dry_run == request.dry_run and waiting.adopt == request.adopt
-
-
-def _kinds_in(content: bytes | None) -> frozenset[DeviceKind]:
-    """Return the devices that a file of ours holds from an earlier run."""
-    if content is None:
-        return frozenset()
-    try:
-        devices = spec.load(content, names.HYPERVISOR_CDI_FILE).devices
-    except spec.SpecError:
-        return frozenset()
-    return frozenset(kind for kind in DeviceKind if qualified(kind) in devices)

@@ -5,12 +5,14 @@ priority, low to high; entries in byte order; a file that does not load is skipp
 no other either; otherwise the directory that is scanned later wins.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from devward import names
 from devward.cdi.spec import LoadedSpec
 from devward.model import Finding, Reason
 from devward.text import printable
@@ -23,6 +25,7 @@ _MAX_PATH: Final = 4096
 _MAX_DEVICE: Final = 600
 #: Paths in one sentence.
 _MAX_LISTED: Final = 5
+_CLAIM_FILE: Final = re.compile(rf"{re.escape(names.NPU_CDI_KIND.replace('/', '-'))}_[A-Za-z0-9_.:-]+\.(?:json|yaml)", re.ASCII)
 
 
 class ScannedType(StrEnum):
@@ -245,8 +248,23 @@ class Resolution:
                 yield Finding(
                     Reason.CDI_SHADOWED,
                     device,
-                    f"Container engines take {device} from {winner.path}; the definition in {_listed(shadowed)} is not used.",
+                    f"Container engines take {device} from {winner.path}{_made_for_a_claim(winner.path)};"
+                    f" the definition in {_listed(shadowed)} is not used.",
                 )
+
+
+def _made_for_a_claim(path: str) -> str:
+    """Return the words about a file that the vendor's DRA driver of Ascend NPUs makes for one claim, empty for any other.
+
+    mind-cluster, `ascend-dynamic-resource-allocation/internal/plugin/cdi_spec_manager.go`; the name is that of the reference library's
+    transient documents (container-device-interface, `pkg/cdi/version.go`): kind with a hyphen, an underscore, and what it is for.
+    """
+    return ", which the Ascend DRA driver made for a claim and takes away with it" if _CLAIM_FILE.fullmatch(path.rpartition("/")[2]) else ""
+
+
+def shadowed_by(path: str) -> str:
+    """Return what to say of a definition that a file of higher priority replaces."""
+    return f"{path} wins{_made_for_a_claim(path)}"
 
 
 def _is_same(one: _Definition, other: _Definition) -> bool:

@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
@@ -57,8 +57,8 @@ class _Listing:
     is_link: bool
     names: list[str]
     unexamined: int
-    #: The name of our own file if it belongs here.
-    own: str
+    #: The names of our own files that belong here.
+    own: frozenset[str]
     files: dict[str, ScannedFile] = field(default_factory=dict)
     #: The names of those that may be examined, in order.
     examinable: list[str] = field(default_factory=list)
@@ -78,7 +78,7 @@ class _Regular:
 
     @property
     def is_own(self) -> bool:
-        return self.name == self.listing.own
+        return self.name in self.listing.own
 
     def described(self, verdict: Verdict) -> ScannedFile:
         verdict = _fit_to_be_shown(verdict, self.is_link, self.facts, self.listing.facts)
@@ -100,13 +100,13 @@ class Scanner:
         self,
         now_ns: Callable[[], int] = time.time_ns,
         *,
-        own_path: str = "",
+        own_paths: Collection[str] = (),
         monotonic: Callable[[], float] = time.monotonic,
         cpu: Callable[[], float] = time.thread_time,
     ) -> None:
-        """`now_ns` returns nanoseconds of CLOCK_REALTIME, the clock of file times. The file at `own_path` comes before all others."""
+        """`now_ns` returns nanoseconds of CLOCK_REALTIME, the clock of file times. The files at `own_paths` come before all others."""
         self._now_ns = now_ns
-        self._own_path = own_path
+        self._own_paths = tuple(own_paths)
         self._verdicts = Verdicts()
         self._small = Allowance(BURST, SHARE, monotonic=monotonic, cpu=cpu)
         self._long = Allowance(BURST, SHARE, monotonic=monotonic, cpu=cpu)
@@ -146,8 +146,7 @@ class Scanner:
         except ValueError:
             return ScannedDirectory(path, DirectoryState.UNREADABLE, error="the path is invalid")
         opened.callback(os.close, descriptor)
-        directory, _, own = self._own_path.rpartition("/")
-        own = own if directory == path.rstrip("/") else ""
+        own = frozenset(name for directory, _, name in (own.rpartition("/") for own in self._own_paths) if directory == path.rstrip("/"))
         try:
             facts = os.fstat(descriptor)
             names, unexamined = _names(descriptor, own)
@@ -197,7 +196,7 @@ class Scanner:
         _, is_yaml = self._waiting.get(file.listing.place(file.name), (0, False))
         small = file.facts.st_size <= SMALL and not is_yaml
         allowance = self._small if small else self._long
-        # Our own file is small, and nothing that others do may keep it from being seen.
+        # Our own files are small, and nothing that others do may keep them from being seen.
         if not (small and file.is_own) and not allowance.left():
             return self._later(file, is_yaml=is_yaml)
         with ExitStack() as opened, allowance.charged():
@@ -274,7 +273,7 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _names(directory: int, own: str) -> tuple[list[str], int]:
+def _names(directory: int, own: Collection[str]) -> tuple[list[str], int]:
     """Return the names of the entries that engines read, in byte order, and how many more there are, as far as was looked."""
     found: list[str] = []
     more = 0
@@ -287,8 +286,12 @@ def _names(directory: int, own: str) -> tuple[list[str], int]:
                 found.append(entry.name)
     found.sort(key=os.fsencode)
     shown = found[:MAX_FILES]
-    if own and len(shown) < len(found) + more and own not in shown and _stands(directory, own):
-        shown = sorted([*shown[: MAX_FILES - 1], own], key=os.fsencode)
+    if len(shown) < len(found) + more:
+        beyond = [name for name in own if name not in shown and _stands(directory, name)]
+        if beyond:
+            others = [name for name in shown if name not in own]
+            kept = MAX_FILES - len(beyond) - (len(shown) - len(others))
+            shown = sorted([*others[:kept], *(name for name in shown if name in own), *beyond], key=os.fsencode)
     return shown, more + max(0, len(found) - MAX_FILES)
 
 

@@ -18,8 +18,8 @@ from enum import StrEnum
 from devward import names
 from devward.model import Reason
 
-#: A CDI file of ours has a few hundred bytes; one larger than this is malformed, whatever it says. It bounds the time to judge one, too.
-MAXIMUM_SIZE = 64 << 10
+#: The longest file of ours, of a thousand vNPUs, has less; one larger than this is malformed, whatever it says.
+MAXIMUM_SIZE = 256 << 10
 FILE_MODE = 0o644
 DIRECTORY_MODE = 0o755
 LABEL_ATTRIBUTE = "security.selinux"

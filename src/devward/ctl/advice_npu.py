@@ -115,6 +115,24 @@ NPU_ADVICE: Final[Mapping[Reason, Advice]] = MappingProxyType(
         Reason.NPU_NODE_UNMATCHED: Advice(
             "A container that is given such a node cannot use it, or uses what devward knows nothing of.", (_NODES, _SMI_VNPUS, _AGAIN)
         ),
+        Reason.NPU_SHARED_NODE_MISSING: Advice(
+            "No container can use an NPU without it, and devward takes the NPUs out of their CDI file. Containers that run are not"
+            " affected.",
+            (_NODES, _step("Let udev make the nodes again.", "udevadm trigger"), _DRIVER),
+        ),
+        Reason.NPU_MOUNTS_UNREADABLE: Advice(
+            "Containers that are given an NPU by its CDI name may lack files of the driver.",
+            (
+                _step(
+                    "See the lists: each must be a regular file that root alone can write, with one absolute path a line.",
+                    "ls -l /etc/ascend-docker-runtime.d",
+                ),
+                _AGAIN,
+            ),
+        ),
+        Reason.NPU_DIVIDED: Advice(
+            "The vNPUs go on working; whoever wants the whole NPU has to wait until they are gone.", (_SMI_VNPUS, _AGAIN)
+        ),
         Reason.VNPU_ID_SHARED: Advice(_VNPU, (_SMI_VNPUS, _REPORT)),
         Reason.VNPU_FUNCTION_MISMATCH: Advice(_VNPU, (_SMI_VNPUS, _REPORT)),
         Reason.VNPU_TEMPLATE_UNKNOWN: Advice(_VNPU, (_SMI_VNPUS, _REPORT)),

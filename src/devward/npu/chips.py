@@ -1,11 +1,11 @@
 """Whether one NPU is what it claims to be. Pure."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from devward.model import Reason
+from devward.model import Identity, Reason
 from devward.npu.codes import DcmiCode, sentence
 from devward.npu.complaints import Fault
 from devward.npu.facts import Aspect, Chip, Inventory, Problem
@@ -63,6 +63,22 @@ class Host:
     def is_own(self, chip: Chip, vdev: int) -> bool:
         """Whether a vNPU is this chip's, by its number, and no other chip lists it."""
         return len(self.listed_by[vdev]) == 1 and (phy := self.own_phy(chip)) is not None and vdev in window(phy)
+
+
+#: It is established that this is not the NPU, or not the one of the node.
+_OTHER: Final = frozenset({Reason.NPU_ID_SHARED, Reason.NPU_DIE_SHARED, Reason.NPU_DIE_CHANGED, Reason.NPU_NODE_MISMATCH})
+#: What says nothing of which NPU this is.
+_OTHERWISE_ODD: Final = frozenset({Reason.NPU_HEALTH_UNKNOWN, Reason.NPU_UNHEALTHY, Reason.NPU_VNPUS_UNKNOWN})
+
+
+def identity_of(found: Iterable[Fault]) -> Identity:
+    """Tell whether a chip and its node are what they claim to be, by all that was found of them."""
+    reasons = {fault.reason for fault in found} - _OTHERWISE_ODD
+    if reasons & _OTHER:
+        return Identity.INVALID
+    if Reason.NPU_NODE_MISSING in reasons:
+        return Identity.MISSING
+    return Identity.UNKNOWN if reasons else Identity.VALID
 
 
 def faults(chip: Chip, host: Host, memory: Memory, surroundings: Surroundings) -> list[Fault]:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from devward.model import Finding, Reason
-from devward.npu.chips import ID_LIMIT, Host, faults, is_not_offered, node_fault, oddities, said_of
+from devward.model import Finding, Identity, Reason
+from devward.npu.chips import ID_LIMIT, Host, faults, identity_of, is_not_offered, node_fault, oddities, said_of
 from devward.npu.complaints import Complaints, Fault
 from devward.npu.facts import Aspect, Chip, Inventory, Mode, Vnpu
 from devward.npu.host import Surroundings
@@ -49,6 +49,8 @@ class Picture:
     unsettled: bool = False
     #: The library was heard, and there is no NPU.
     empty: bool = False
+    #: There may be NPUs or vNPUs that are not listed.
+    in_doubt: bool = False
 
 
 def assess(said: Inventory | Unavailable, surroundings: Surroundings, memory: Memory, now_usec: int) -> tuple[Picture, Memory]:
@@ -64,7 +66,7 @@ def assess(said: Inventory | Unavailable, surroundings: Surroundings, memory: Me
     complaints.add(fault, BROKER)
     cards = [_kept_card(card, fault, set()) for card in memory.cards.values()]
     vnpus = [_kept_vnpu(seen, card, set()) for card in cards for seen in memory.vnpus_of((card.card, card.device))]
-    return Picture(_by_name(cards), _by_name(vnpus), complaints.findings()), memory
+    return Picture(_by_name(cards), _by_name(vnpus), complaints.findings(), in_doubt=True), memory
 
 
 class _Look:
@@ -95,6 +97,7 @@ class _Look:
             findings=self._complaints.findings(),
             unsettled=self._complaints.unsettled,
             empty=not self._cards and self._host.is_complete,
+            in_doubt=not self._host.is_complete,
         )
 
     def memory(self) -> Memory:
@@ -145,6 +148,7 @@ class _Look:
             chip=" ".join(word for word in (chip.chip_type, chip.chip_name) if word),
             node=f"{_DEVICES}/{node.name}" if node is not None else "",
             number=node.number if node is not None else "",
+            identity=identity_of(found),
             health={None: CardHealth.UNKNOWN, 0: CardHealth.HEALTHY}.get(chip.health, CardHealth.UNHEALTHY),
             managed=Management.UNKNOWN,
             protection=Protection.NOT_EVALUATED,
@@ -273,7 +277,7 @@ def _unchanged(view: _View, before: _View | None) -> _View:
 
 def _kept_card(card: CardView, fault: Fault, taken: set[str]) -> CardView:
     name = card.name if card.name not in taken else _place_name((card.card, card.device))
-    return replace(card, name=name, health=CardHealth.UNKNOWN, reason=fault.reason, text=fault.sentence)
+    return replace(card, name=name, identity=Identity.UNKNOWN, health=CardHealth.UNKNOWN, reason=fault.reason, text=fault.sentence)
 
 
 def _kept_vnpu(seen: Seen, card: CardView, taken: set[str]) -> VnpuView:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from devward.audit import Audit
 from devward.clock import Clock
 from devward.config import NpuConfig
-from devward.model import Finding, NpuDevices, Trigger
+from devward.model import REASON_TEXT, Finding, NpuDevices, Reason, Trigger
 
 if TYPE_CHECKING:  # a host without NPUs loads nothing of them
+    from devward.npu.document import Outfit
     from devward.npu.inventory import Picture
     from devward.npu.views import CardView, VnpuView
     from devward.npu.watcher import NpuWatcher
@@ -36,6 +37,29 @@ class NpuRoom:
         self._opened = False
         self._seen = False
 
+    # --- for the CDI files ---------------------------------------------------------------------------------------------
+    @property
+    def config(self) -> NpuConfig:
+        """The settings in force."""
+        return self._config
+
+    @property
+    def watched(self) -> bool:
+        """Whether there was an NPU, and it was looked at, since the daemon began."""
+        return self._watcher is not None
+
+    @property
+    def complete(self) -> bool:
+        """Whether an NPU or vNPU that is not shown does not exist, or is none of devward's business."""
+        if self._config.devices is NpuDevices.OFF:
+            return True
+        return not self._watcher.picture.in_doubt if self._watcher is not None else not self._seen
+
+    @property
+    def outfit(self) -> "Outfit | None":
+        """What containers need beside the NPUs; None if that is not known."""
+        return self._watcher.outfit if self._watcher is not None else None
+
     # --- views -------------------------------------------------------------------------------------------------------
     def cards(self) -> "Sequence[CardView]":
         """Return every NPU."""
@@ -47,7 +71,14 @@ class NpuRoom:
 
     def findings(self) -> Sequence[Finding]:
         """Return what an administrator should know of NPUs."""
-        return self._watcher.picture.findings if self._watcher is not None else ()
+        if self._watcher is None:
+            return ()
+        picture, outfit = self._watcher.picture, self._watcher.outfit
+        if outfit is None or not picture.cards:
+            return picture.findings
+        from devward.npu import offers
+
+        return (*picture.findings, *offers.findings(picture.cards, outfit))
 
     def describe(self) -> dict[str, object]:
         """Return everything, for Describe."""
@@ -61,6 +92,19 @@ class NpuRoom:
             return json.dumps({"name": name})
         card = next((view for view in self.cards() if view.name == vnpu.card), None)
         return json.dumps({"vnpu": asdict(vnpu), "card": asdict(card) if card is not None else None}, ensure_ascii=True)
+
+    async def fresh(self) -> None:
+        """Wait for a look that begins after this call, if there are NPUs. The caller bounds the time: a broker may hang."""
+        if self._watcher is not None:
+            await self._watcher.fresh()
+
+    def objection(self, device: str) -> tuple[Reason, str] | None:
+        """Return why an NPU or vNPU, by its CDI name, may not be given to a container now, as code and sentence; None if it may."""
+        if self._watcher is None or self._watcher.outfit is None:
+            return Reason.DEVICE_MISSING, REASON_TEXT[Reason.DEVICE_MISSING]
+        from devward.npu import offers
+
+        return offers.objection(device, self.cards(), self.vnpus(), self._watcher.outfit)
 
     # --- looking -----------------------------------------------------------------------------------------------------
     def open(self) -> None:

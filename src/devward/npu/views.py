@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from devward.model import Reason
+from devward.model import Identity, Reason
 
 #: Stands for a number that is not known.
 UNKNOWN_NUMBER: Final = -1
@@ -66,6 +66,8 @@ class CardView:
     node: str
     #: MAJOR:MINOR of the node; empty if there is none.
     number: str
+    #: Whether chip and node are what they claim to be, whatever their health.
+    identity: Identity
     health: CardHealth
     managed: Management
     protection: Protection

@@ -15,11 +15,13 @@ from devward.devices.monitor import DeviceEvent, UdevMonitor
 from devward.model import Reason, Trigger
 from devward.npu import vnpu_cfg
 from devward.npu.client import BrokerClient
+from devward.npu.document import Outfit
 from devward.npu.facts import Inventory
 from devward.npu.host import HostNode, Surroundings
 from devward.npu.inventory import Picture, Unavailable, assess
 from devward.npu.memory import NO_MEMORY
 from devward.npu.nodes import read_nodes
+from devward.npu.outfit import read_outfit
 from devward.npu.presence import is_node
 from devward.worker import Worker, WorkerHung
 
@@ -29,6 +31,8 @@ SETTLE_INTERVAL: Final = 2.0
 #: Seconds in which a burst of events becomes one look, and between two looks at the least.
 QUIET: Final = 0.25
 LEAST_INTERVAL: Final = 1.0
+#: The same where somebody waits for the look.
+LEAST_AWAITED: Final = 0.25
 #: Seconds that reading nodes and records may take.
 READ_SECONDS: Final = 5.0
 _NOTHING: Final = Surroundings(None, vnpu_cfg.ABSENT)
@@ -45,6 +49,8 @@ class Paths:
     sysfs: str = names.SYSFS
     records: str = vnpu_cfg.PATH
     udev_control: str = names.UDEV_CONTROL_SOCKET
+    #: What the paths of the vendor's files are below.
+    root: str = ""
 
 
 _PATHS: Final = Paths()
@@ -75,13 +81,18 @@ class NpuWatcher:
         self._wanted = asyncio.Event()
         self._trigger = Trigger.STARTUP
         self._urgent = False
+        #: Those that wait for a look that has not begun yet, and whether there are any.
+        self._waiting: list[asyncio.Future[None]] = []
+        self._awaited = asyncio.Event()
         self._sequences: dict[str, int] = {}
         self._losses = 0
         #: Events should be listened to, and are not: what happens is not heard.
         self._deaf = False
         self._memory = NO_MEMORY
         self._boot_id = ""
-        self.picture = Picture()
+        self.picture = Picture(in_doubt=True)
+        #: What containers need beside the NPUs; None before it could be looked at.
+        self.outfit: Outfit | None = None
         #: What the broker said last of the host as a whole, for Describe.
         self.host: dict[str, object] = {}
         self.looks = 0
@@ -99,6 +110,16 @@ class NpuWatcher:
         if not self.awake:
             self._task = asyncio.get_running_loop().create_task(self._watch(), name="NPUs")
 
+    async def fresh(self) -> None:
+        """Wait until a look that began after this call has ended, if there is anything to look at."""
+        if not self.awake:
+            return
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        self._awaited.set()
+        self.wake(Trigger.DBUS)
+        await waiting
+
     async def close(self) -> None:
         """Stop looking, at once, whatever is under way."""
         self._monitor.stop()
@@ -106,6 +127,7 @@ class NpuWatcher:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+        self._release(self._waiting)
 
     def forget(self) -> None:
         """Publish nothing any more."""
@@ -118,17 +140,38 @@ class NpuWatcher:
             began = loop.time()
             # Cleared before the look: what happens meanwhile asks for another one.
             self._wanted.clear()
+            self._awaited.clear()
+            waiting, self._waiting = self._waiting, []
             trigger, urgent, self._urgent = self._trigger, self._urgent, False
-            if await self._look_safely(trigger, urgent=urgent) and not self._wanted.is_set():
+            try:
+                rests = await self._look_safely(trigger, urgent=urgent)
+            finally:
+                self._release(waiting)
+            if rests and not self._wanted.is_set():
                 self._monitor.stop()
                 return
-            await asyncio.sleep(max(0.0, began + LEAST_INTERVAL - loop.time()))
+            await asyncio.sleep(max(0.0, began + LEAST_AWAITED - loop.time()))
+            await self._rest(began + LEAST_INTERVAL - loop.time())
             try:
                 async with asyncio.timeout(self._interval()):
                     await self._wanted.wait()
-                await asyncio.sleep(QUIET)
+                await self._rest(QUIET)
             except TimeoutError:
                 self._trigger = Trigger.TIMER
+
+    async def _rest(self, seconds: float) -> None:
+        """Let time pass, unless somebody waits."""
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._awaited.wait()
+        except TimeoutError:
+            pass
+
+    @staticmethod
+    def _release(waiting: "list[asyncio.Future[None]]") -> None:
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     def _interval(self) -> float:
         """Return the seconds until the next look that nothing asks for."""
@@ -155,7 +198,7 @@ class NpuWatcher:
         if self._monitor.source_changed():
             self._listen()
         said = await self._ask(urgent=urgent)
-        surroundings = await self._read()
+        surroundings, outfit = await self._read()
         picture, self._memory = assess(said, surroundings, self._memory, self._clock.realtime_usec())
         self.looks += 1
         if isinstance(said, Inventory):
@@ -166,7 +209,7 @@ class NpuWatcher:
             self._memory, self.host = NO_MEMORY, {}
             self._publish(Picture(), trigger)
             return True
-        self._publish(picture, trigger)
+        self._publish(picture, trigger, outfit)
         return False
 
     async def _ask(self, *, urgent: bool) -> Inventory | Unavailable:
@@ -177,24 +220,30 @@ class NpuWatcher:
                 return Unavailable(Reason.NPU_BROKER_GARBLED, "it tells of another boot than this one")
         return said
 
-    async def _read(self) -> Surroundings:
+    async def _read(self) -> tuple[Surroundings, Outfit | None]:
+        """Look at the host; the outfit is None where that takes too long."""
+        outfit: Outfit | None
         try:
-            nodes, problem, records = await self._worker.run(self._read_host, READ_SECONDS)
+            nodes, problem, records, outfit = await self._worker.run(self._read_host, READ_SECONDS)
         except WorkerHung as hung:
-            nodes, problem, records = None, str(hung), vnpu_cfg.Records(present=True, problem=str(hung))
-        return Surroundings(nodes, records, problem, dict(self._sequences), self._losses)
+            nodes, problem, records, outfit = None, str(hung), vnpu_cfg.Records(present=True, problem=str(hung)), None
+        return Surroundings(nodes, records, problem, dict(self._sequences), self._losses), outfit
 
-    def _read_host(self) -> tuple[dict[str, HostNode] | None, str, vnpu_cfg.Records]:
-        records = vnpu_cfg.read(self._paths.records)
+    def _read_host(self) -> tuple[dict[str, HostNode] | None, str, vnpu_cfg.Records, Outfit]:
+        paths = self._paths
+        records, outfit = vnpu_cfg.read(paths.records), read_outfit(paths.root, paths.devices, paths.sysfs)
         try:
-            return read_nodes(self._paths.devices, self._paths.sysfs), "", records
+            return read_nodes(paths.devices, paths.sysfs), "", records, outfit
         except OSError as error:
-            where = error.filename or self._paths.devices
-            return None, f"{where}: {error.strerror}", records
+            where = error.filename or paths.devices
+            return None, f"{where}: {error.strerror}", records, outfit
 
-    def _publish(self, picture: Picture, trigger: Trigger) -> None:
+    def _publish(self, picture: Picture, trigger: Trigger, outfit: Outfit | None = None) -> None:
         before, self.picture = self.picture, picture
-        if before != picture:
+        other_outfit = outfit is not None and outfit != self.outfit
+        if outfit is not None:
+            self.outfit = outfit
+        if before != picture or other_outfit:
             self._on_change(before, picture, trigger)
 
     # --- events --------------------------------------------------------------------------------------------------------

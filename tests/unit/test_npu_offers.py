@@ -1,0 +1,273 @@
+"""Which NPUs are offered to containers, and with what: families, documents, identities, objections."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devward import names
+from devward.cdi import spec, store
+from devward.config import NpuConfig
+from devward.model import Health, Identity, Reason
+from devward.npu import offers, outfit
+from devward.npu.chips import identity_of
+from devward.npu.complaints import Fault
+from devward.npu.document import Entry, Outfit, Owner, render
+from devward.npu.families import shared
+from devward.npu.host import HostNode, Surroundings
+from devward.npu.inventory import Picture, Unavailable, assess
+from devward.npu.memory import NO_MEMORY
+from devward.npu.views import UNKNOWN_NUMBER, CardView
+from devward.npu.vnpu_cfg import ABSENT
+from sim.npu_host import around, chip, inventory
+
+NOW = 1_767_225_600_000_000
+SERVER = frozenset({"davinci_manager", "devmm_svm", "hisi_hdc", "dvpp_cmdlist"})
+OUTFIT = Outfit(
+    SERVER,
+    ("/usr/local/Ascend/driver/lib64", "/usr/local/bin/npu-smi"),
+    ("/usr/local/Ascend/driver/lib64/common", "/usr/local/Ascend/driver/lib64/driver"),
+)
+SAID = inventory(chip(0), chip(3), chip(12))
+
+
+def picture(said: Any = SAID, surroundings: Surroundings | None = None) -> Picture:
+    return assess(said, around(said) if surroundings is None else surroundings, NO_MEMORY, NOW)[0]
+
+
+CARDS = picture().cards
+
+
+def device(name: object) -> str:
+    return f"{names.NPU_CDI_KIND}={name}"
+
+
+def offered(cards: "tuple[CardView, ...]" = CARDS, there: Outfit = OUTFIT, **settings: Any) -> Any:
+    return offers.of_cards(cards, there, NpuConfig(**settings), complete=True)
+
+
+def document(*wanted: object, members: tuple[object, ...] = (0, 3, 12), there: Outfit = OUTFIT, **settings: Any) -> dict[str, Any]:
+    rendered = offered(there=there, **settings).render([device(one) for one in wanted], [device(one) for one in members])
+    loaded = spec.load(rendered, names.NPU_CDI_FILE)
+    assert loaded.kind == names.NPU_CDI_KIND
+    assert loaded.devices == tuple(device(one) for one in wanted)
+    assert loaded.version == loaded.minimum_version == "0.5.0"
+    assert loaded.remarks == ()
+    assert rendered.isascii()
+    parsed: dict[str, Any] = json.loads(rendered)
+    return parsed
+
+
+def node(path: str, **more: object) -> dict[str, object]:
+    return {"path": path, "type": "c", "permissions": "rw", **more}
+
+
+# --- documents ------------------------------------------------------------------------------------------------------------
+def test_a_document_has_a_device_per_npu_and_all_of_them() -> None:
+    made = document(0, 3, 12, "all")
+    assert [(one["name"], one["containerEdits"]) for one in made["devices"]] == [
+        ("0", {"deviceNodes": [node("/dev/davinci0")]}),
+        ("3", {"deviceNodes": [node("/dev/davinci3")]}),
+        ("12", {"deviceNodes": [node("/dev/davinci12")]}),
+        ("all", {"deviceNodes": [node("/dev/davinci0"), node("/dev/davinci3"), node("/dev/davinci12")]}),
+    ]
+    assert made["containerEdits"]["deviceNodes"] == [
+        node(f"/dev/{name}") for name in ("davinci_manager", "devmm_svm", "hisi_hdc", "dvpp_cmdlist")
+    ]
+    assert made["containerEdits"]["env"] == ["LD_LIBRARY_PATH=/usr/local/Ascend/driver/lib64/common:/usr/local/Ascend/driver/lib64/driver"]
+    assert made["containerEdits"]["mounts"] == [
+        {"hostPath": path, "containerPath": path, "type": "bind", "options": ["rbind", "rprivate", "ro"]} for path in OUTFIT.mounts
+    ]
+
+
+def test_all_are_also_those_that_a_foreign_file_defines() -> None:
+    made = document(0, "all", members=(0, 3))
+    assert made["devices"][1]["containerEdits"]["deviceNodes"] == [node("/dev/davinci0"), node("/dev/davinci3")]
+
+
+def test_the_owner_is_the_host_s_or_a_setting() -> None:
+    made = document(0, device_uid=1000, device_gid=0)
+    every = [*made["devices"][0]["containerEdits"]["deviceNodes"], *made["containerEdits"]["deviceNodes"]]
+    assert {(one["uid"], one["gid"]) for one in every} == {(1000, 0)}
+    made = document(0)
+    assert not {"uid", "gid"} & made["devices"][0]["containerEdits"]["deviceNodes"][0].keys()
+
+
+def test_what_does_not_exist_is_not_in_the_document() -> None:
+    made = document(0, there=Outfit(SERVER - {"dvpp_cmdlist"}))
+    assert made["containerEdits"] == {"deviceNodes": [node(f"/dev/{name}") for name in ("davinci_manager", "devmm_svm", "hisi_hdc")]}
+
+
+@given(st.permutations(range(64)))
+def test_a_document_is_the_same_whatever_the_order_of_the_cards(order: list[int]) -> None:
+    cards = tuple(replace(CARDS[0], name=f"p{phy:03d}", phy_id=phy) for phy in order)
+    devices = [device(phy) for phy in range(64)]
+    made = offered(cards).render(devices, devices)
+    assert made == offered(tuple(sorted(cards, key=lambda card: card.phy_id))).render(devices, devices)
+
+
+def test_the_largest_host_s_document_is_one_that_devward_reads_back() -> None:
+    devices = [device(phy) for phy in range(256)]
+    paths = tuple(f"/usr/local/Ascend/driver/{number:0103d}" for number in range(outfit.PATH_COUNT))
+    assert sum(map(len, paths)) == outfit.PATH_CHARACTERS
+    made = offered(there=replace(OUTFIT, mounts=paths), device_uid=4294967295, device_gid=4294967295).render(
+        [*devices, device("all")], devices
+    )
+    assert len(made) <= store.MAXIMUM_SIZE
+    assert len(spec.load(made, names.NPU_CDI_FILE).devices) == 257
+
+
+def test_a_document_without_devices_or_with_one_twice_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        render("a.b/c", [], [], OUTFIT, Owner())
+    with pytest.raises(ValueError, match="each once"):
+        render("a.b/c", [Entry("0", ()), Entry("0", ())], [], OUTFIT, Owner())
+
+
+def test_a_document_of_devices_alone_has_no_edits_for_all() -> None:
+    made = json.loads(render("a.b/c", [Entry("x", (("/dev/y", "/dev/x"),))], [], Outfit(), Owner()))
+    assert made == {
+        "cdiVersion": "0.5.0",
+        "kind": "a.b/c",
+        "devices": [{"name": "x", "containerEdits": {"deviceNodes": [node("/dev/x", hostPath="/dev/y")]}}],
+    }
+
+
+# --- families -------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["Ascend 910A", "Ascend 910B3", "Ascend 910B4-1", "Ascend Ascend910", "Ascend 310P3", "", "Ascend 777"])
+def test_servers_need_manager_memory_and_channel(name: str) -> None:
+    assert shared([name], SERVER).missing == ()
+    assert shared([name], frozenset()).missing == ("davinci_manager", "devmm_svm", "hisi_hdc")
+    assert shared([name], SERVER | {"svm0", "uburma/x"}).nodes == tuple(
+        (f"/dev/{one}", f"/dev/{one}") for one in ("davinci_manager", "devmm_svm", "hisi_hdc", "dvpp_cmdlist")
+    )
+
+
+def test_a_310b_takes_the_manager_for_containers_first() -> None:
+    existing = frozenset({"davinci_manager", "davinci_manager_docker", "svm0", "hdmi", "devmm_svm", "hisi_hdc"})
+    made = shared(["Ascend 310B1"], existing)
+    assert made.nodes == (("/dev/davinci_manager_docker", "/dev/davinci_manager"), ("/dev/svm0", "/dev/svm0"), ("/dev/hdmi", "/dev/hdmi"))
+    assert made.missing == ()
+    assert shared(["Ascend 310B1"], existing - {"davinci_manager_docker"}).nodes[0] == ("/dev/davinci_manager", "/dev/davinci_manager")
+
+
+def test_a_950_shares_whole_directories() -> None:
+    existing = frozenset({"davinci_manager", "hisi_hdc", "devmm_svm", "uburma/b", "uburma/a", "ummu/c"})
+    made = shared(["Ascend 950"], existing)
+    assert [host for host, _ in made.nodes] == ["/dev/davinci_manager", "/dev/hisi_hdc", "/dev/uburma/a", "/dev/uburma/b", "/dev/ummu/c"]
+    assert shared(["Ascend 950"], frozenset()).missing == ("davinci_manager", "hisi_hdc")
+
+
+def test_a_310_shares_what_there_is() -> None:
+    assert shared(["Ascend 310"], frozenset({"davinci_manager", "xsmem_dev"})).missing == ()
+    assert shared(["Ascend 310"], frozenset({"davinci_manager", "xsmem_dev"})).nodes[1] == ("/dev/xsmem_dev", "/dev/xsmem_dev")
+
+
+def test_hosts_with_two_families_share_what_either_needs() -> None:
+    made = shared(["Ascend 310P3", "Ascend 310B1"], SERVER | {"svm0"})
+    every = ("davinci_manager", "devmm_svm", "hisi_hdc", "dvpp_cmdlist", "svm0")
+    assert [host for host, _ in made.nodes] == [f"/dev/{one}" for one in every]
+
+
+# --- candidates -----------------------------------------------------------------------------------------------------------
+def test_each_npu_is_a_candidate_by_its_physical_id() -> None:
+    assert [(one.device, one.node, one.identity, one.health, one.reason) for one in offered().candidates] == [
+        (device(phy), f"/dev/davinci{phy}", Identity.VALID, Health.HEALTHY, Reason.OK) for phy in (0, 3, 12)
+    ]
+
+
+def test_an_npu_whose_physical_id_is_not_its_own_has_no_name() -> None:
+    said = inventory(chip(0), replace(chip(3), phy=0), replace(chip(5), phy=None))
+    cards = picture(said).cards
+    assert [card.phy_id for card in cards] == [UNKNOWN_NUMBER] * 3
+    assert offered(cards).candidates == ()
+
+
+def test_without_a_node_that_all_need_no_npu_is_offered() -> None:
+    there = Outfit(SERVER - {"devmm_svm"})
+    assert {(one.identity, one.reason) for one in offered(there=there).candidates} == {(Identity.MISSING, Reason.NPU_SHARED_NODE_MISSING)}
+    (finding,) = offers.findings(CARDS, there)
+    assert (finding.code, finding.subject) == (Reason.NPU_SHARED_NODE_MISSING, "/dev/devmm_svm")
+    assert offers.findings(CARDS, OUTFIT) == []
+    assert offers.findings((), there) == [], "a host without NPUs misses nothing"
+
+
+def test_an_identity_that_fails_outweighs_a_missing_shared_node() -> None:
+    cards = tuple(replace(card, identity=Identity.INVALID, reason=Reason.NPU_NODE_MISMATCH) for card in CARDS)
+    assert {(one.identity, one.reason) for one in offered(cards, Outfit()).candidates} == {(Identity.INVALID, Reason.NPU_NODE_MISMATCH)}
+
+
+IDENTITIES = {
+    Identity.VALID: {Reason.NPU_UNHEALTHY, Reason.NPU_HEALTH_UNKNOWN, Reason.NPU_VNPUS_UNKNOWN},
+    Identity.INVALID: {Reason.NPU_NODE_MISMATCH, Reason.NPU_DIE_CHANGED, Reason.NPU_DIE_SHARED, Reason.NPU_ID_SHARED},
+    Identity.MISSING: {Reason.NPU_NODE_MISSING},
+    Identity.UNKNOWN: {
+        Reason.NPU_LIST_INCOMPLETE, Reason.NPU_UNREADABLE, Reason.NPU_NOT_READY, Reason.NPU_ID_UNKNOWN, Reason.NPU_DIE_UNKNOWN,
+        Reason.NPU_NODES_UNREADABLE, Reason.NPU_WINDOW,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("identity", "reason"), [(identity, reason) for identity, those in IDENTITIES.items() for reason in sorted(those)])
+def test_what_a_fault_says_of_the_identity(identity: Identity, reason: Reason) -> None:
+    assert identity_of([]) is Identity.VALID
+    assert identity_of([Fault(reason)]) is identity
+    assert identity_of([Fault(Reason.NPU_UNHEALTHY), Fault(reason)]) is identity, "whatever comes first"
+    assert identity_of([Fault(reason), Fault(Reason.NPU_NODE_MISMATCH)]) is Identity.INVALID
+
+
+def test_an_unhealthy_npu_whose_node_is_another_s_is_not_the_npu() -> None:
+    said = inventory(chip(0, health=1))
+    surroundings = around(said)
+    assert surroundings.nodes is not None
+    other = replace(surroundings.nodes["davinci0"], kernel_name="null")
+    nodes: dict[str, HostNode] = {**surroundings.nodes, "davinci0": other}
+    (card,) = picture(said, replace(surroundings, nodes=nodes)).cards
+    assert (card.reason, card.identity) == (Reason.NPU_UNHEALTHY, Identity.INVALID)
+
+
+def test_what_the_broker_cannot_be_asked_about_is_unknown_and_not_complete() -> None:
+    _, memory = assess(SAID, around(SAID), NO_MEMORY, NOW)
+    later, _ = assess(Unavailable(Reason.NPU_BROKER_SILENT, ""), Surroundings(None, ABSENT), memory, NOW)
+    assert {card.identity for card in later.cards} == {Identity.UNKNOWN}
+    assert later.in_doubt
+    assert not picture().in_doubt
+
+
+# --- objections -----------------------------------------------------------------------------------------------------------
+def objection(name: object, cards: tuple[CardView, ...] = CARDS, there: Outfit = OUTFIT, vnpus: Any = ()) -> Reason | None:
+    found = offers.objection(device(name), cards, vnpus, there)
+    assert found is None or found[1]
+    return found[0] if found is not None else None
+
+
+def test_an_npu_that_is_vouched_for_may_be_given() -> None:
+    assert [objection(name) for name in (0, 3, 12, "all")] == [None] * 4
+
+
+def test_what_is_not_there_may_not() -> None:
+    assert objection(1) is Reason.DEVICE_MISSING
+    assert objection("all", ()) is Reason.DEVICE_MISSING
+
+
+@pytest.mark.parametrize("reason", sorted({reason for those in IDENTITIES.values() for reason in those}))
+def test_whatever_is_wrong_with_an_npu_is_an_objection_to_it_and_to_all(reason: Reason) -> None:
+    cards = (CARDS[0], replace(CARDS[1], reason=reason, text="Something is wrong."), CARDS[2])
+    assert objection(0, cards) is None
+    assert objection(3, cards) is reason
+    assert objection("all", cards) is reason
+
+
+def test_an_npu_that_is_divided_may_not_be_given_as_a_whole() -> None:
+    said = inventory(chip(0), chip(3, 148))
+    seen = picture(said)
+    assert objection(3, seen.cards, vnpus=seen.vnpus) is Reason.NPU_DIVIDED
+    assert objection("all", seen.cards, vnpus=seen.vnpus) is Reason.NPU_DIVIDED
+    assert objection(0, seen.cards, vnpus=seen.vnpus) is None
+
+
+def test_without_a_shared_node_none_may() -> None:
+    assert objection(0, there=Outfit()) is Reason.NPU_SHARED_NODE_MISSING
