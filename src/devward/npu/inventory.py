@@ -6,8 +6,8 @@ library cannot be asked about is shown as it was seen last, with the reason why 
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from devward.model import Finding, Reason
@@ -49,6 +49,10 @@ class Picture:
     unsettled: bool = False
     #: The library was heard, and there is no NPU.
     empty: bool = False
+    #: There may be NPUs or vNPUs that are not listed.
+    in_doubt: bool = False
+    #: By name of the vNPU, what tells it from others across runs of the daemon; one that cannot be told is not there.
+    lasting: Mapping[str, str] = field(default_factory=dict)
 
 
 def assess(said: Inventory | Unavailable, surroundings: Surroundings, memory: Memory, now_usec: int) -> tuple[Picture, Memory]:
@@ -64,7 +68,7 @@ def assess(said: Inventory | Unavailable, surroundings: Surroundings, memory: Me
     complaints.add(fault, BROKER)
     cards = [_kept_card(card, fault, set()) for card in memory.cards.values()]
     vnpus = [_kept_vnpu(seen, card, set()) for card in cards for seen in memory.vnpus_of((card.card, card.device))]
-    return Picture(_by_name(cards), _by_name(vnpus), complaints.findings()), memory
+    return Picture(_by_name(cards), _by_name(vnpus), complaints.findings(), in_doubt=True), memory
 
 
 class _Look:
@@ -95,6 +99,8 @@ class _Look:
             findings=self._complaints.findings(),
             unsettled=self._complaints.unsettled,
             empty=not self._cards and self._host.is_complete,
+            in_doubt=not self._host.is_complete,
+            lasting={seen.view.name: seen.marks.lasting for known in self._vnpus.values() for seen in known.values() if seen.marks.lasting},
         )
 
     def memory(self) -> Memory:

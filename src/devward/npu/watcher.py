@@ -81,7 +81,7 @@ class NpuWatcher:
         self._deaf = False
         self._memory = NO_MEMORY
         self._boot_id = ""
-        self.picture = Picture()
+        self.picture = Picture(in_doubt=True)
         #: What the broker said last of the host as a whole, for Describe.
         self.host: dict[str, object] = {}
         self.looks = 0
