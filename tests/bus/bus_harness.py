@@ -215,6 +215,9 @@ VNPU = VnpuView(
     confirmations=0,
     eligible_at_usec=0,
 )
+#: The targets of pins of these two.
+CARD_TARGET = CARD.die_id
+VNPU_TARGET = f"{CARD.die_id}/212/vir05_1c_16g"
 MANAGER = ManagerView(
     version="1.2.3",
     node_name="node-a",
@@ -319,6 +322,14 @@ class FakeBackend:
 
     async def resume_cdi(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         await self._act("resume_cdi", request)
+        return self.results
+
+    async def pin(self, request: ActionRequest, target: str, reason: str) -> tuple[ActionResult, ...]:
+        await self._act("pin", request, target, reason)
+        return self.results
+
+    async def unpin(self, request: ActionRequest, target: str) -> tuple[ActionResult, ...]:
+        await self._act("unpin", request, target)
         return self.results
 
     async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:

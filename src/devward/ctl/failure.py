@@ -74,6 +74,11 @@ _KNOWN: Final[Mapping[str, tuple[ExitStatus, str, str]]] = MappingProxyType(
             "",
             f"{unbroken('devwardctl specs')} lists the CDI files that devward owns.",
         ),
+        names.ERROR_PREFIX + "NoSuchPin": (
+            ExitStatus.UNHEALTHY,
+            "",
+            f"{unbroken('devwardctl pins')} lists the pins.",
+        ),
         names.ERROR_PREFIX + "NotReady": (ExitStatus.UNHEALTHY, "", "It takes a second or so after a start: try again."),
         names.ERROR_PREFIX + "Stopping": (ExitStatus.UNHEALTHY, "", "Try again once it runs again."),
         names.ERROR_PREFIX + "ConfigRefused": (
