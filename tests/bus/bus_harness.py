@@ -244,6 +244,9 @@ class FakeBackend:
         self.card_views: Sequence[CardView] = ()
         self.vnpu_views: Sequence[VnpuView] = ()
         self.finding_list = [FINDING]
+        #: More of what Describe, and Explain of any vNPU, tell.
+        self.described: dict[str, object] = {}
+        self.explained: dict[str, object] = {}
         self.is_ready = True
         self.is_stopping = False
         self.results: tuple[ActionResult, ...] = DONE
@@ -273,7 +276,7 @@ class FakeBackend:
     def explain_vnpu(self, name: str, *, full: bool) -> str:
         if self.error is not None:
             raise self.error
-        return json.dumps({"name": name, "full": full})
+        return json.dumps({"name": name, "full": full, **self.explained})
 
     def findings(self) -> list[Finding]:
         return self.finding_list
@@ -281,7 +284,7 @@ class FakeBackend:
     def describe(self, *, full: bool) -> str:
         if self.error is not None:
             raise self.error
-        return '{"full": true}' if full else '{"full": false}'
+        return json.dumps({"full": full, **self.described})
 
     def ready_for_actions(self) -> bool:
         return self.is_ready

@@ -107,6 +107,8 @@ def failure_of(name: str, text: str, member: str) -> Failure:
         )
     if name in UNANSWERED:
         return Failure(ExitStatus.ABSENT, f"devwardd did not answer {member}.", HUNG_ADVICE, name=name)
+    if name == DBUS_ERROR + "LimitsExceeded" and member == "Pin" and "pins" in text:
+        return Failure(ExitStatus.UNHEALTHY, said, f"Take away what is not wanted any more: {unbroken('devwardctl unpin')}.", name=name)
     if name in _KNOWN:
         status, sentence, advice = _KNOWN[name]
         return Failure(status, sentence or said or f"{member} was refused.", advice, name=name)
