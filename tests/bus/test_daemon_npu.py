@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from devward.npu.protocol import ListAnswer, ListRequest
-from sim.daemon_process import DaemonProcess, wait_for
+from sim.daemon_process import REPOSITORY, DaemonProcess, wait_for
 from sim.dcmi_broker import BrokerHost
 from sim.dcmi_simulator import Chip, DcmiSimulator, Vnpu, build_library
 
@@ -314,6 +314,26 @@ def test_another_vnpu_of_the_name_that_was_pinned_is_a_finding_until_it_is_pinne
     assert daemon.call("Pin", "sst", target, "the new one", "0")[1:] == ["done", [[target, "success", ""]]]
     wait_standing(watched, target, "matched")
     assert not {code for code in watched.codes() if code.startswith("pin-")}
+
+
+def test_pins_at_the_terminal(watched: Node) -> None:
+    daemon = watched.daemon
+
+    def ctl(*arguments: str) -> str:
+        command = [sys.executable, "-m", "devward.ctl", "--bus", daemon.bus.address, *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "LANG": "C.UTF-8"}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL).stdout
+
+    target = f"{daemon.get('/card/p000', 'Card', 'DieId')}/100/vir05_1c_16g"
+    assert ctl("pin", "100", "--reason", "a training").startswith(f"{target} is pinned.\n")
+    (pin,) = json.loads(ctl("pins", "--json"))
+    assert (pin["target"], pin["standing"], pin["matches"]) == (target, "matched", ["v0100"])
+    assert (pin["reason"], pin["caller_uid"]) == ("a training", os.geteuid())
+    assert "a training" in ctl("explain", "v0100")
+    assert ctl("unpin", "v0100").startswith(f"{target} is not pinned any more.\n")
+    assert ctl("pins") == "No pins.\n"
+    intent, outcome = daemon.events("action", DEVWARD_MEMBER="Unpin")
+    assert intent["DEVWARD_REQUEST_ID"] == outcome["DEVWARD_REQUEST_ID"]
 
 
 def test_pins_of_npus_that_cannot_be_asked_about_or_are_left_alone(watched: Node) -> None:
