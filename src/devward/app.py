@@ -32,6 +32,7 @@ from devward.model import ActionRequest, Allocation, DeviceKind, Finding, Health
 from devward.notify import Notifier
 from devward.npu.room import NpuRoom
 from devward.npu.sources import CardSource
+from devward.pinning import Pinning
 from devward.remembered import Remembered, with_bounded_pause
 from devward.service import Identification, Service, own_request
 from devward.state import Lock, StateStore
@@ -110,6 +111,7 @@ class Daemon:
             on_npu=self._npus.seen,
         )
         self._remembered = Remembered(with_bounded_pause(remembered.state, self._clock.realtime_usec()), store, states)
+        self._pins = Pinning(self._remembered, self._npus, self._audit, self._clock, self._publish_soon)
         self._reconciler = CdiReconciler(
             self._loaded.config.cdi,
             sources=(HypervisorSource(self._candidates), CardSource(self._npus)),
@@ -126,6 +128,7 @@ class Daemon:
             registry=self._registry,
             reconciler=self._reconciler,
             npus=self._npus,
+            pins=self._pins,
             remembered_state=self._remembered,
             audit=self._audit,
             clock=self._clock,
@@ -204,6 +207,7 @@ class Daemon:
         self._publish()
         self._notifier.ready(self._service.readiness().status)
         self._npus.open()
+        self._publish_soon()  # a pin without any NPU in sight could not be judged before
 
     async def _keep_house(self) -> None:
         while True:

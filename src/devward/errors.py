@@ -68,6 +68,12 @@ class NoSuchSpec(DevwardError):
     code = "no-such-spec"
 
 
+class NoSuchPin(DevwardError):
+    """Nothing of that name is pinned."""
+
+    code = "no-such-pin"
+
+
 class NotReady(DevwardError):
     """The first pass over devices and specs is not done yet."""
 
@@ -100,6 +106,7 @@ DBUS_ERROR_NAMES: dict[type[DevwardError], str] = {
     LimitsExceeded: "org.freedesktop.DBus.Error.LimitsExceeded",
     NoSuchDevice: names.ERROR_PREFIX + "NoSuchDevice",
     NoSuchSpec: names.ERROR_PREFIX + "NoSuchSpec",
+    NoSuchPin: names.ERROR_PREFIX + "NoSuchPin",
     NotReady: names.ERROR_PREFIX + "NotReady",
     ConfigRefused: names.ERROR_PREFIX + "ConfigRefused",
     Stopping: names.ERROR_PREFIX + "Stopping",

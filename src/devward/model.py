@@ -11,6 +11,9 @@ from types import MappingProxyType
 
 #: The longest pause of repairs that can be asked for, in seconds.
 MAXIMUM_PAUSE_SECONDS = 604_800
+#: The most pins that are kept, and the longest reason of one, in characters. A host has 64 NPUs and 1024 vNPUs at the most.
+MAXIMUM_PINS = 2048
+MAXIMUM_PIN_REASON = 200
 
 
 class DeviceKind(StrEnum):
@@ -221,6 +224,8 @@ class Reason(StrEnum):
     VNPU_NOT_RECORDED = "vnpu-not-recorded"
     VNPU_RECORD_UNMATCHED = "vnpu-record-unmatched"
     VNPU_RECORDS_UNREADABLE = "vnpu-records-unreadable"
+    PIN_UNMATCHED = "pin-unmatched"
+    PIN_OTHER_IDENTITY = "pin-other-identity"
     # the daemon
     STARTING = "starting"
     NO_USABLE_DEVICE = "no-usable-device"
@@ -318,6 +323,9 @@ REASON_TEXT: Mapping[Reason, str] = MappingProxyType(
         Reason.VNPU_NOT_RECORDED: "vNPUs have no line in /etc/vnpu.cfg: they are gone after a reboot.",
         Reason.VNPU_RECORD_UNMATCHED: "Lines of /etc/vnpu.cfg are of vNPUs that do not exist: the driver makes them at the next boot.",
         Reason.VNPU_RECORDS_UNREADABLE: "The file /etc/vnpu.cfg cannot be read whole.",
+        Reason.PIN_UNMATCHED: "The pin matches no NPU and no vNPU; it stays, for one that may come.",
+        Reason.PIN_OTHER_IDENTITY: "The vNPU is not known to be the one that was pinned, as after a reboot: it is protected all the same,"
+        " and must be pinned again to be offered.",
         Reason.STARTING: "The first pass over devices and files is not done yet.",
         Reason.NO_USABLE_DEVICE: "No device is healthy with a true CDI file.",
         Reason.DEADLINE: "The answer could not be established in time.",
@@ -369,6 +377,19 @@ class Finding:
     subject: str
     text: str
     since_usec: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What somebody wants kept, for ever: a vNPU, or all vNPUs of an NPU."""
+
+    #: DIE or DIE/VDEV/TEMPLATE, as devward.npu.pins prints it.
+    target: str
+    reason: str
+    caller_uid: int
+    since_usec: int
+    #: What told the pinned vNPU from others when it was pinned; empty for an NPU, and where that could not be learned then.
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from devward.model import (
     Trigger,
 )
 from devward.npu.room import NpuRoom
+from devward.pinning import Pinning
 from devward.readiness import DeviceStanding, NpuStanding, Readiness, judge
 from devward.remembered import Remembered
 from devward.state import Pause, State
@@ -59,6 +60,7 @@ class Service:
         registry: DeviceRegistry,
         reconciler: CdiReconciler,
         npus: NpuRoom,
+        pins: Pinning,
         remembered_state: Remembered,
         audit: Audit,
         clock: Clock,
@@ -72,6 +74,7 @@ class Service:
         self._registry = registry
         self._reconciler = reconciler
         self._npus = npus
+        self._pins = pins
         self._remembered = remembered_state
         self._audit = audit
         self._clock = clock
@@ -139,9 +142,9 @@ class Service:
         """Return every vNPU."""
         return self._npus.vnpus()
 
-    def explain_vnpu(self, name: str, *, full: bool) -> str:  # nothing in it names workloads yet
-        """Return what is known of a vNPU, as JSON."""
-        return self._npus.explain_vnpu(name)
+    def explain_vnpu(self, name: str, *, full: bool) -> str:
+        """Return what is known of a vNPU, as JSON; without `full`, nothing that only an administrator may read."""
+        return self._npus.explain_vnpu(name, self._pins.of_vnpu(name, full=full))
 
     def findings(self) -> Sequence[Finding]:
         """Return what an administrator should know, with the time when each was first seen."""
@@ -162,6 +165,7 @@ class Service:
             "devices": [self._describe_device(view) for view in self.devices()],
             "specs": [asdict(view) for view in self.specs()],
             "npus": self._npus.describe(),
+            "pins": self._pins.describe(full=full),
             # The text of a finding may name what another tool or workload has; the general sentence does not.
             "findings": [asdict(finding if full else replace(finding, text=REASON_TEXT[finding.code])) for finding in self.findings()],
             "event_source": self._registry.event_source,
@@ -245,6 +249,14 @@ class Service:
         """End a pause."""
         return await self._change(request, "ResumeCdi", "", remembered.without_pause)
 
+    async def pin(self, request: ActionRequest, target: str, reason: str) -> tuple[ActionResult, ...]:
+        """Keep a vNPU, or all those of an NPU, for ever."""
+        return await self._pins.pin(request, target, reason)
+
+    async def unpin(self, request: ActionRequest, target: str) -> tuple[ActionResult, ...]:
+        """Take a pin away. Raises NoSuchPin."""
+        return await self._pins.unpin(request, target)
+
     async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """Apply the configuration on disk. Raises ConfigRefused, and then the old one stays in force."""
         with self._audit.begin("action", "Reload was asked for", member="Reload", request=request) as record:
@@ -282,7 +294,7 @@ class Service:
         expected = self.loaded.config.hypervisor
         for tracker in self._registry.trackers:
             found += tracker.drift(expected)
-        return [*found, *self._registry.findings(), *self._reconciler.findings(), *self._npus.findings()]
+        return [*found, *self._registry.findings(), *self._reconciler.findings(), *self._npus.findings(), *self._pins.findings()]
 
     def _describe_device(self, view: DeviceView) -> Mapping[str, object]:
         tracker = next(tracker for tracker in self._registry.trackers if tracker.state.kind is view.kind)

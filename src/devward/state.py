@@ -23,22 +23,25 @@ from typing import Final, Self
 from devward import names
 from devward.directory import own_directory, read_regular, replace_file
 from devward.errors import AlreadyRunning, StateError
-from devward.model import CdiMode
+from devward.model import MAXIMUM_PIN_REASON, CdiMode, Pin
 
 MAJOR: Final = 1
-MINOR: Final = 0
+#: 1: pins.
+MINOR: Final = 1
 #: Digests that are remembered of each owned path.
 DIGESTS: Final = 8
 DAMAGED_KEPT: Final = 3
 BACKUPS_PER_NAME: Final = 20
 BACKUP_BYTES: Final = 8 << 20
 
-_STATE_LIMIT: Final = 1 << 20
+#: As many pins as there can be, with the longest reasons, of characters that take twelve bytes each in JSON, take less.
+_STATE_LIMIT: Final = 8 << 20
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_IDENTITY: Final = re.compile(r"[0-9a-f]{1,64}|")
 _BACKUP_NAME: Final = re.compile(r"(?P<name>.+)\.(?P<stamp>\d{8}T\d{6}\.\d{6}Z)\.(?P<digest>[0-9a-f]{8})")
 #: Longest name to keep a backup of: with stamp and digest it must stay a file name.
 _BACKUP_NAME_LIMIT: Final = 200
-_KNOWN_KEYS: Final = frozenset({"major", "minor", "digests", "cdi_mode", "cdi_pause"})
+_KNOWN_KEYS: Final = frozenset({"major", "minor", "digests", "cdi_mode", "cdi_pause", "pins"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +62,25 @@ class State:
     #: The mode that was set over the bus; None: the configuration's.
     cdi_mode: CdiMode | None = None
     cdi_pause: Pause | None = None
+    #: At most one of each target, in the order in which they were set.
+    pins: tuple[Pin, ...] = ()
 
     def with_digest(self, path: str, digest: str) -> "State":
         """Return the state once content with this digest was written at `path`."""
         older = [one for one in self.digests.get(path, ()) if one != digest]
         return dataclasses.replace(self, digests=MappingProxyType({**self.digests, path: (*older, digest)[-DIGESTS:]}))
+
+    def pin_of(self, target: str) -> Pin | None:
+        """Return the pin of a target."""
+        return next((pin for pin in self.pins if pin.target == target), None)
+
+    def with_pin(self, pin: Pin) -> "State":
+        """Return the state with this pin, in place of any other of its target."""
+        return dataclasses.replace(self, pins=(*(one for one in self.pins if one.target != pin.target), pin))
+
+    def without_pin(self, target: str) -> "State":
+        """Return the state without the pin of a target."""
+        return dataclasses.replace(self, pins=tuple(one for one in self.pins if one.target != target))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +123,14 @@ class StateStore:
             state, problems = _parse(document)
             self._foreign = {key: value for key, value in document.items() if key not in _KNOWN_KEYS}
             self._minor = max(MINOR, _count(document.get("minor")))
-            return Loaded(state, self._put_aside(directory, "damaged", "; ".join(problems)) if problems else None)
+            if not problems:
+                return Loaded(state)
+            problem = self._put_aside(directory, "damaged", "; ".join(problems))
+        if state.pins:
+            # They protect: those that could be read must not be lost because nothing is saved before the daemon ends.
+            with contextlib.suppress(OSError, StateError):
+                self.save(state)
+        return Loaded(state, problem)
 
     def save(self, state: State) -> bool:
         """Put the state on disk, durable when this returns; False: it is there already. StateError: it cannot be written."""
@@ -151,6 +175,7 @@ class StateStore:
             "digests": {path: list(digests[-DIGESTS:]) for path, digests in state.digests.items()},
             "cdi_mode": state.cdi_mode,
             "cdi_pause": dataclasses.asdict(state.cdi_pause) if state.cdi_pause else None,
+            "pins": [dataclasses.asdict(pin) for pin in state.pins],
         }
         return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode("ascii")
 
@@ -210,7 +235,46 @@ def _parse(document: Mapping[str, object]) -> tuple[State, list[str]]:
             pause = Pause(until, reason, uid)
         case _:
             problems.append("cdi_pause is not as devward writes it")
-    return State(MappingProxyType(digests), mode, pause), problems
+    pins, pin_problems = _pins(document.get("pins", []))
+    return State(MappingProxyType(digests), mode, pause, pins), problems + pin_problems
+
+
+def _pins(stored: object) -> tuple[tuple[Pin, ...], list[str]]:
+    """Return the pins, each on its own. One whose target can be read protects it, whatever else is wrong with it."""
+    if not stored:
+        return (), [] if isinstance(stored, list) else ["pins are not as devward writes them"]
+    # Of NPUs nothing is loaded before it is needed.
+    from devward.npu.pins import Target
+
+    pins: dict[str, Pin] = {}
+    problems: list[str] = []
+    for number, entry in enumerate(stored if isinstance(stored, list) else [stored], 1):
+        match entry:
+            case {"target": str(target), **rest}:
+                pass
+            case _:
+                target, rest = "", {}
+        try:
+            Target.parse(target)
+        except ValueError:
+            problems.append(f"the target of pin {number} cannot be read, and it protects nothing")
+            continue
+        pin = _pin(target, rest)
+        if pin is None or target in pins:
+            problems.append(f"the pin of {target} is not as devward writes it, and protects only")
+            pin = Pin(target, "", 0, 0)
+        pins[target] = pin
+    return tuple(pins.values()), problems
+
+
+def _pin(target: str, rest: Mapping[object, object]) -> Pin | None:
+    match rest:
+        case {"reason": str(reason), "caller_uid": int(uid), "since_usec": int(since), "identity": str(identity)} if (
+            len(reason) <= MAXIMUM_PIN_REASON and 0 <= uid < 1 << 32 and 0 <= since < 1 << 63 and _IDENTITY.fullmatch(identity)
+        ):
+            return Pin(target, reason, uid, since, identity)
+        case _:
+            return None
 
 
 def _is_count(value: object) -> bool:

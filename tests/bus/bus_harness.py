@@ -216,6 +216,9 @@ VNPU = VnpuView(
     confirmations=0,
     eligible_at_usec=0,
 )
+#: The targets of pins of these two.
+CARD_TARGET = CARD.die_id
+VNPU_TARGET = f"{CARD.die_id}/212/vir05_1c_16g"
 MANAGER = ManagerView(
     version="1.2.3",
     node_name="node-a",
@@ -242,6 +245,9 @@ class FakeBackend:
         self.card_views: Sequence[CardView] = ()
         self.vnpu_views: Sequence[VnpuView] = ()
         self.finding_list = [FINDING]
+        #: More of what Describe, and Explain of any vNPU, tell.
+        self.described: dict[str, object] = {}
+        self.explained: dict[str, object] = {}
         self.is_ready = True
         self.is_stopping = False
         self.results: tuple[ActionResult, ...] = DONE
@@ -271,7 +277,7 @@ class FakeBackend:
     def explain_vnpu(self, name: str, *, full: bool) -> str:
         if self.error is not None:
             raise self.error
-        return json.dumps({"name": name, "full": full})
+        return json.dumps({"name": name, "full": full, **self.explained})
 
     def findings(self) -> list[Finding]:
         return self.finding_list
@@ -279,7 +285,7 @@ class FakeBackend:
     def describe(self, *, full: bool) -> str:
         if self.error is not None:
             raise self.error
-        return '{"full": true}' if full else '{"full": false}'
+        return json.dumps({"full": full, **self.described})
 
     def ready_for_actions(self) -> bool:
         return self.is_ready
@@ -320,6 +326,14 @@ class FakeBackend:
 
     async def resume_cdi(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         await self._act("resume_cdi", request)
+        return self.results
+
+    async def pin(self, request: ActionRequest, target: str, reason: str) -> tuple[ActionResult, ...]:
+        await self._act("pin", request, target, reason)
+        return self.results
+
+    async def unpin(self, request: ActionRequest, target: str) -> tuple[ActionResult, ...]:
+        await self._act("unpin", request, target)
         return self.results
 
     async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:

@@ -4,7 +4,7 @@ import asyncio
 from types import MappingProxyType
 
 import pytest
-from bus_harness import DEADLINE, TIMES, Bus, Client, Mode, as_nobody, needs_root, pretend_uid, run, until, world
+from bus_harness import DEADLINE, TIMES, VNPU_TARGET, Bus, Client, Mode, as_nobody, needs_root, pretend_uid, run, until, world
 from dbus_next import Variant
 
 from devward import names
@@ -27,6 +27,8 @@ GUARDED = [
     ("SetCdiMode", "st", ["off", 0], names.ACTION_PROTECT),
     ("PauseCdi", "tst", [60, "why", 0], names.ACTION_PROTECT),
     ("ResumeCdi", "t", [0], names.ACTION_RELEASE),
+    ("Pin", "sst", [VNPU_TARGET, "why", 0], names.ACTION_PROTECT),
+    ("Unpin", "st", [VNPU_TARGET, 0], names.ACTION_RELEASE),
 ]
 
 
@@ -362,6 +364,8 @@ def test_polkit_learns_the_arguments_escaped(bus: Bus, monkeypatch: pytest.Monke
             assert made.polkit.checks[-1].details == {"device": "hyperlight.dev/hypervisor=kvm"}
             await client.ok("PauseCdi", "tst", [60, "new\u00a0rack", 0])
             assert made.polkit.checks[-1].details == {"seconds": "60", "reason": "new\\xa0rack", "flags": "0"}
+            await client.ok("Unpin", "st", [VNPU_TARGET, 0])
+            assert made.polkit.checks[-1].details == {"target": VNPU_TARGET, "flags": "0"}
             await client.ok("AdoptSpec", "st", ["x" * 4000, 0])
             assert len(made.polkit.checks[-1].details["file"]) <= 200
 

@@ -4,12 +4,22 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from bus_harness import FINDING, KVM, MSHV, SPEC, Bus, Client, Mode, pretend_uid, run, until, world
+from bus_harness import CARD_TARGET, FINDING, KVM, MSHV, SPEC, VNPU_TARGET, Bus, Client, Mode, pretend_uid, run, until, world
 
 from devward import names
 from devward.bus import manager
 from devward.bus.manager import overall, redacted
-from devward.errors import AccessDenied, BusError, ConfigRefused, DevwardError, InvalidArguments, NoSuchDevice, NoSuchSpec
+from devward.errors import (
+    AccessDenied,
+    BusError,
+    ConfigRefused,
+    DevwardError,
+    InvalidArguments,
+    LimitsExceeded,
+    NoSuchDevice,
+    NoSuchPin,
+    NoSuchSpec,
+)
 from devward.model import REASON_TEXT, ActionResult, Allocation, CdiMode, Finding, Outcome, Reason, RepairCause, SpecState, Trigger
 
 #: member, signature, arguments, and what the backend is asked (after the request).
@@ -25,6 +35,10 @@ ACTIONS = [
     ("PauseCdi", "tst", [1, "a new rack", 0], ("pause_cdi", 1, "a new rack")),
     ("PauseCdi", "tst", [604800, "é" * 200, 0], ("pause_cdi", 604800, "é" * 200)),
     ("ResumeCdi", "t", [0], ("resume_cdi",)),
+    ("Pin", "sst", [VNPU_TARGET, "a training", 0], ("pin", VNPU_TARGET, "a training")),
+    ("Pin", "sst", [CARD_TARGET, " " + "é" * 200 + " ", 0], ("pin", CARD_TARGET, "é" * 200)),
+    ("Unpin", "st", [VNPU_TARGET, 0], ("unpin", VNPU_TARGET)),
+    ("Unpin", "st", [CARD_TARGET, 0], ("unpin", CARD_TARGET)),
     ("Reload", "t", [0], ("reload",)),
 ]
 
@@ -78,6 +92,19 @@ def test_an_action_reaches_the_backend_and_is_done(
         ("PauseCdi", "tst", [60, "line\u2028break", 0]),
         ("PauseCdi", "tst", [60, "why", 1]),
         ("ResumeCdi", "t", [1]),
+        ("Pin", "sst", [VNPU_TARGET, "", 0]),
+        ("Pin", "sst", [VNPU_TARGET, " ", 0]),
+        ("Pin", "sst", [VNPU_TARGET, "x" * 201, 0]),
+        ("Pin", "sst", [VNPU_TARGET, "line\nbreak", 0]),
+        ("Pin", "sst", [VNPU_TARGET, "bidi\u202eedoc", 0]),
+        ("Pin", "sst", [VNPU_TARGET, "why", 1]),
+        ("Pin", "sst", ["", "why", 0]),
+        ("Pin", "sst", ["v0212", "why", 0]),
+        ("Pin", "sst", [CARD_TARGET.lower(), "why", 0]),
+        ("Pin", "sst", [VNPU_TARGET + "\n", "why", 0]),
+        ("Pin", "sst", [f"{CARD_TARGET}/65535/vir05_1c_16g", "why", 0]),
+        ("Unpin", "st", [VNPU_TARGET, 1]),
+        ("Unpin", "st", [f"{CARD_TARGET}/*", 0]),
         ("CheckAllocation", "s", [""]),
         ("CheckAllocation", "s", ["a\tb"]),
         ("CheckAllocation", "s", ["x" * 5000]),
@@ -90,6 +117,19 @@ def test_wrong_arguments_are_refused_before_anything_else(bus: Bus, member: str,
             assert await client.error(member, signature, arguments) == "InvalidArgs"
             assert not made.backend.calls
             assert not made.polkit.checks
+
+    run(main)
+
+
+def test_what_is_no_target_is_told_what_one_looks_like(bus: Bus) -> None:
+    async def main() -> None:
+        async with world(bus.address) as made:
+            client = await made.client()
+            for member, signature, rest in (("Pin", "sst", ["why", 0]), ("Unpin", "st", [0])):
+                reply = await client.call(member, signature, ["v0212\x1b", *rest])
+                (text,) = reply.body
+                assert "'v0212\\x1b'" in text
+                assert "DIE or DIE/VDEV/TEMPLATE" in text
 
     run(main)
 
@@ -166,6 +206,8 @@ def test_closing_ends_the_work_and_answers_who_waits(bus: Bus) -> None:
     [
         (InvalidArguments("The file is no good."), "InvalidArgs"),
         (NoSuchSpec("There is no such file."), names.ERROR_PREFIX + "NoSuchSpec"),
+        (NoSuchPin("There is no such pin."), names.ERROR_PREFIX + "NoSuchPin"),
+        (LimitsExceeded("There are too many."), "LimitsExceeded"),
         (ConfigRefused("devward.toml: a key is unknown."), names.ERROR_PREFIX + "ConfigRefused"),
         (AccessDenied("No."), "AccessDenied"),
     ],

@@ -10,7 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bus_harness import DEADLINE, FINDING, KVM, MANAGER, MSHV, NOBODY, ROOT, SPEC, Bus, World, close_bus, needs_root, run, world
+from bus_harness import (
+    CARD_TARGET,
+    DEADLINE,
+    FINDING,
+    KVM,
+    MANAGER,
+    MSHV,
+    NOBODY,
+    ROOT,
+    SPEC,
+    VNPU_TARGET,
+    Bus,
+    World,
+    close_bus,
+    needs_root,
+    run,
+    world,
+)
 from dbus_next import Message, MessageType
 from dbus_next.aio import MessageBus
 
@@ -30,6 +47,9 @@ ACTIONS = [
     (["mode", "cdi", "observe"], ("set_cdi_mode", "observe")),
     (["pause", "cdi", "1h30m", "two", "words"], ("pause_cdi", 5400, "two words")),
     (["resume", "cdi"], ("resume_cdi",)),
+    (["pin", VNPU_TARGET, "--reason", " two words "], ("pin", VNPU_TARGET, "two words")),
+    (["pin", CARD_TARGET], ("pin", CARD_TARGET, "none was given")),
+    (["unpin", VNPU_TARGET], ("unpin", VNPU_TARGET)),
 ]
 
 

@@ -5,115 +5,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from devward.npu.protocol import ListAnswer, ListRequest
 from sim.daemon_process import DaemonProcess, wait_for
-from sim.dcmi_broker import BrokerHost
-from sim.dcmi_simulator import Chip, DcmiSimulator, Vnpu, build_library
+from sim.npu_node import MAJOR, NpuNode
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a mount namespace and device nodes"),
 ]
-
-#: A number that no driver has.
-MAJOR = 4000
-#: The broker's directory where devward looks for it, and a list of device numbers that can be written.
-SETUP = """
-mkdir /dev/keep
-mount --bind {host} /dev/keep
-mount -t tmpfs devward-test /run
-mkdir -p /run/devward-dcmi
-mount --move /dev/keep /run/devward-dcmi
-rmdir /dev/keep
-mount -t tmpfs devward-test /sys/dev/char
-"""
-
-
-class Node:
-    """A host with NPUs, its broker and its devwardd."""
-
-    def __init__(self, directory: Path, host: BrokerHost, simulator: DcmiSimulator) -> None:
-        self.host = host
-        self.simulator = simulator
-        simulator.set_node(supports_recover=0)
-        self.daemon = DaemonProcess(directory, private_devices=True, setup=SETUP.format(host=host.directory))
-
-    def start_broker(self) -> None:
-        self.host.start(self.simulator.environment)
-        with self.host.connect() as connection:
-            assert isinstance(connection.ask(ListRequest(1)), ListAnswer)
-
-    def make(self, *names: str) -> None:
-        """Let the kernel make nodes, and know their numbers."""
-        commands = []
-        for name in names:
-            minor = int(name.lstrip("v").removeprefix("davinci").removeprefix("_manager") or 0)
-            major = MAJOR + ("manager" in name)
-            commands += [f"ln -s ../../devices/virtual/{name} /sys/dev/char/{major}:{minor}", f"mknod -m 660 /dev/{name} c {major} {minor}"]
-        self.daemon.inside("\n".join(commands))
-
-    def remove(self, name: str) -> None:
-        minor = int(name.lstrip("v").removeprefix("davinci"))
-        self.daemon.inside(f"rm /dev/{name} /sys/dev/char/{MAJOR}:{minor}")
-
-    def chip(self, family: str = "910B3") -> Chip:
-        chip = self.simulator.add_chip(family)
-        self.make(f"davinci{chip.phy}")
-        return chip
-
-    def create(self, chip: Chip, template: str = "vir05_1c_16g") -> Vnpu:
-        vnpu = self.simulator.create(chip, template)
-        self.make(f"vdavinci{vnpu.id}")
-        return vnpu
-
-    def tree(self) -> set[str]:
-        """Return the NPU objects on the bus."""
-        (cards,), (vnpus,) = self.daemon.call("ListCards"), self.daemon.call("ListVnpus")
-        return {str(row[-1]).removeprefix("/org/devward/Devward1/") for row in [*cards, *vnpus]}  # type: ignore[has-type, attr-defined]
-
-    def wait_tree(self, *wanted: str) -> None:
-        wait_for(lambda: self.tree() == set(wanted), what=f"{wanted}")
-
-    def reason(self, path: str) -> object:
-        return self.daemon.get(f"/{path}", "Card" if path.startswith("card") else "Vnpu", "Reason")
-
-    def wait_reason(self, path: str, reason: str) -> None:
-        wait_for(lambda: self.reason(path) == reason, what=f"{path}: {reason}")
-
-    def codes(self) -> set[str]:
-        document = self.daemon.describe()
-        return {finding["code"] for finding in document["findings"]}  # type: ignore[attr-defined]
-
-
-@pytest.fixture(name="library", scope="module")
-def _library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_library(tmp_path_factory.mktemp("dcmi"))
-
-
-@pytest.fixture
-def node(tmp_path: Path, library: Path) -> Iterator[Node]:
-    with BrokerHost() as host, DcmiSimulator(host.directory / "node", library) as simulator:
-        simulator.install(host.library)
-        made = Node(tmp_path, host, simulator)
-        with made.daemon as daemon:
-            daemon.start()
-            yield made
-            assert not daemon.process_ended(), daemon.output.read_text()
-
-
-@pytest.fixture
-def watched(node: Node) -> Node:
-    """A host with one card that has one vNPU, published."""
-    node.start_broker()
-    node.create(node.chip())
-    node.make("davinci_manager")
-    node.wait_tree("card/p000", "vnpu/v0100")
-    node.wait_reason("vnpu/v0100", "")
-    return node
 
 
 def loaded(daemon: DaemonProcess) -> set[str]:
@@ -127,7 +28,7 @@ def test_a_host_without_npus_loads_nothing_of_them_until_the_first_is_seen(tmp_p
         daemon.call("Rescan", "t", "0")
         daemon.call("ListVnpus")
         daemon.describe()
-        assert loaded(daemon) == {"devward.npu", "devward.npu.presence", "devward.npu.room"}
+        assert loaded(daemon) == {"devward.npu", "devward.npu.presence", "devward.npu.room", "devward.npu.sources"}
         daemon.inside("mknod /dev/davinci_manager c 4001 0")
         wait_for(lambda: "devward.npu.client" in loaded(daemon), what="the code for NPUs")
         # There is no broker on this host: that is told, and nothing else is the worse for it.
@@ -138,43 +39,43 @@ def test_a_host_without_npus_loads_nothing_of_them_until_the_first_is_seen(tmp_p
         assert daemon.stop() == 0
 
 
-def test_what_there_is_is_published_as_it_comes_and_goes(node: Node) -> None:
-    assert node.tree() == set()
-    node.start_broker()
-    node.make("davinci_manager")
-    chip = node.chip()
-    node.wait_tree("card/p000")
-    node.wait_reason("card/p000", "")
-    assert node.daemon.get("/card/p000", "Card", "DieId") == chip.vdie
-    assert node.daemon.get("/card/p000", "Card", "Number") == f"{MAJOR}:0"
-    vnpu = node.create(chip)
-    node.wait_tree("card/p000", "vnpu/v0100")
-    node.wait_reason("vnpu/v0100", "")
-    assert str(node.daemon.get("/vnpu/v0100", "Vnpu", "Identity")).startswith(f"{chip.vdie}/100/vir05_1c_16g/")
-    first = node.daemon.get("/vnpu/v0100", "Vnpu", "Identity")
-    (explained,) = json.loads(node.daemon.busctl("--json=short", "call", "org.devward.Devward1", "/org/devward/Devward1/vnpu/v0100",
+def test_what_there_is_is_published_as_it_comes_and_goes(npu_node: NpuNode) -> None:
+    assert npu_node.tree() == set()
+    npu_node.start_broker()
+    npu_node.make("davinci_manager")
+    chip = npu_node.chip()
+    npu_node.wait_tree("card/p000")
+    npu_node.wait_reason("card/p000", "")
+    assert npu_node.daemon.get("/card/p000", "Card", "DieId") == chip.vdie
+    assert npu_node.daemon.get("/card/p000", "Card", "Number") == f"{MAJOR}:0"
+    vnpu = npu_node.create(chip)
+    npu_node.wait_tree("card/p000", "vnpu/v0100")
+    npu_node.wait_reason("vnpu/v0100", "")
+    assert str(npu_node.daemon.get("/vnpu/v0100", "Vnpu", "Identity")).startswith(f"{chip.vdie}/100/vir05_1c_16g/")
+    first = npu_node.daemon.get("/vnpu/v0100", "Vnpu", "Identity")
+    (explained,) = json.loads(npu_node.daemon.busctl("--json=short", "call", "org.devward.Devward1", "/org/devward/Devward1/vnpu/v0100",
         "org.devward.Devward1.Vnpu", "Explain").stdout)["data"]  # fmt: skip
     assert json.loads(explained)["card"]["die_id"] == chip.vdie
     # Another one of the same id.
-    node.simulator.destroy(vnpu)
-    node.remove("vdavinci100")
-    node.wait_tree("card/p000")
-    node.create(chip)
-    node.wait_tree("card/p000", "vnpu/v0100")
-    assert node.daemon.get("/vnpu/v0100", "Vnpu", "Identity") != first
+    npu_node.simulator.destroy(vnpu)
+    npu_node.remove("vdavinci100")
+    npu_node.wait_tree("card/p000")
+    npu_node.create(chip)
+    npu_node.wait_tree("card/p000", "vnpu/v0100")
+    assert npu_node.daemon.get("/vnpu/v0100", "Vnpu", "Identity") != first
     for kind in ("card-usable", "vnpu-appeared", "vnpu-gone"):
-        node.daemon.wait_event(kind)
+        npu_node.daemon.wait_event(kind)
     # All of it goes, and with it everything of NPUs.
-    node.simulator.remove_card(0)
+    npu_node.simulator.remove_card(0)
     for name in ("vdavinci100", "davinci0"):
-        node.remove(name)
-    node.daemon.inside("rm /dev/davinci_manager")
-    node.wait_tree()
-    node.daemon.wait_event("card-gone")
-    assert not {code for code in node.codes() if "npu" in code}
+        npu_node.remove(name)
+    npu_node.daemon.inside("rm /dev/davinci_manager")
+    npu_node.wait_tree()
+    npu_node.daemon.wait_event("card-gone")
+    assert not {code for code in npu_node.codes() if "npu" in code}
 
 
-def test_lies_are_told_and_vouched_for_by_nobody(watched: Node) -> None:
+def test_lies_are_told_and_vouched_for_by_nobody(watched: NpuNode) -> None:
     simulator = watched.simulator
     chip = simulator.read().chips[0]
     simulator.set_chip(chip, health=3)
@@ -195,7 +96,7 @@ def test_lies_are_told_and_vouched_for_by_nobody(watched: Node) -> None:
     assert watched.reason("card/p000") == ""
 
 
-def test_a_broker_that_hangs_delays_nothing_else(watched: Node) -> None:
+def test_a_broker_that_hangs_delays_nothing_else(watched: NpuNode) -> None:
     watched.simulator.fault("*", "hang")
     watched.make("davinci9")
     watched.simulator.wait_for("dcmi_get_card_list")
@@ -214,7 +115,7 @@ def test_a_broker_that_hangs_delays_nothing_else(watched: Node) -> None:
     watched.daemon.start()
 
 
-def test_without_a_broker_everything_is_unknown_until_one_comes(watched: Node) -> None:
+def test_without_a_broker_everything_is_unknown_until_one_comes(watched: NpuNode) -> None:
     (process,) = watched.host.processes
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -225,7 +126,7 @@ def test_without_a_broker_everything_is_unknown_until_one_comes(watched: Node) -
     assert watched.daemon.get("", "Manager", "Ready") is (watched.daemon.call("CheckAllocation", "s", "kvm")[0] is True)
 
 
-def test_npus_can_be_left_alone(watched: Node) -> None:
+def test_npus_can_be_left_alone(watched: NpuNode) -> None:
     watched.daemon.write_config('[npu]\ndevices = "off"\n')
     watched.daemon.call("Reload", "t", "0")
     watched.wait_tree()

@@ -23,7 +23,6 @@ from devward.cdi.reconciler import CdiReconciler, PassRequest
 from devward.cdi.sources import HypervisorSource, Source, qualified
 from devward.clock import Clock
 from devward.config import CdiConfig
-from devward.journal import Journal
 from devward.model import (
     ActionRequest,
     ActionResult,
@@ -43,7 +42,7 @@ from devward.remembered import Remembered
 from devward.state import Pause, State, StateStore
 from devward.worker import Worker
 from sim.held_time import PATIENCE, HeldTimeLoop, run_held
-from sim.journal_sink import JournalSink, Record
+from sim.journal_sink import DrainedJournal, JournalSink, Record
 
 FILE = names.HYPERVISOR_CDI_FILE
 KIND = names.HYPERVISOR_CDI_KIND
@@ -124,17 +123,7 @@ class Desk:
         self.stderr = io.StringIO()
         self._ids = 0
         self.sink = JournalSink(str(base / f"journal-{time.monotonic_ns()}"))
-        desk = self
-
-        class DrainedJournal(Journal):
-            """Has each record taken in at once, so that no burst overflows the socket."""
-
-            def send(self, *words: Any, **named: Any) -> bool:
-                taken = super().send(*words, **named)
-                desk.sink.drain()
-                return taken
-
-        self.journal = DrainedJournal(self.sink.path, stderr=self.stderr)
+        self.journal = DrainedJournal(self.sink, stderr=self.stderr)
         self.audit = Audit(self.journal, version="1.2.3", new_id=self._new_id, monotonic=self.clock.monotonic)
         self.files = Worker("files", self._recovered)
         self.scans = Worker("scan", self._recovered)

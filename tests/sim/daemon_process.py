@@ -150,8 +150,8 @@ class DaemonProcess:
             config = config.replace(header, header + defaults) if header in config else f"{config}\n{header}{defaults}"
         self.config_file.write_text(config)
 
-    def start(self, *, wait: bool = True) -> Self:
-        """Start devwardd, and wait for its READY."""
+    def start(self, *, wait: bool = True, devices_of: int | None = None) -> Self:
+        """Start devwardd, and wait for its READY; with the devices of the process `devices_of`, if they are to be those of before."""
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(REPOSITORY / "src"),
@@ -173,7 +173,9 @@ class DaemonProcess:
             "--runtime-directory",
             str(self.runtime),
         ]
-        if self._private_devices:
+        if devices_of is not None:
+            command = ["nsenter", f"--mount=/proc/{devices_of}/ns/mnt", *command]
+        elif self._private_devices:
             script = _PRIVATE_DEVICES.replace('exec "$@"', self._setup + '\nexec "$@"')
             command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", *command]
         already = len(self._ready_messages())

@@ -4,8 +4,10 @@ import fcntl
 import os
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TextIO
 
+from devward.journal import Journal
 from sim.datagrams import DatagramSink
 
 Record = dict[str, list[str]]
@@ -89,3 +91,17 @@ class JournalSink(DatagramSink):
         size = os.fstat(descriptors[0]).st_size
         self.memory_files.append(size)
         return os.pread(descriptors[0], size, 0)
+
+
+class DrainedJournal(Journal):
+    """Sends to a sink that takes each record in at once, so that no burst overflows the socket."""
+
+    def __init__(self, sink: JournalSink, *, stderr: TextIO | None) -> None:
+        super().__init__(sink.path, stderr=stderr)
+        self._sink = sink
+
+    def send(self, message: str, fields: Mapping[str, str | Sequence[str]], *, priority: int) -> bool:
+        """Send one record, and have it taken in."""
+        taken = super().send(message, fields, priority=priority)
+        self._sink.drain()
+        return taken

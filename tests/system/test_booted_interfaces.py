@@ -21,6 +21,8 @@ pytest_plugins = ["nspawn_fixtures"]
 DEVICE_PATH = names.device_path("kvm")
 SPEC_PATH = names.spec_path(names.HYPERVISOR_CDI_FILE)
 OBJECTS = {names.MANAGER_INTERFACE: names.ROOT_PATH, names.DEVICE_INTERFACE: DEVICE_PATH, names.SPEC_INTERFACE: SPEC_PATH}
+#: A pin of what this host does not have.
+TARGET = "01234567-89ABCDEF-01234567-89ABCDEF-00000007/212/vir05_1c_16g"
 MANAGER = (names.BUS_NAME, names.ROOT_PATH, names.MANAGER_INTERFACE)
 
 #: A call of every method, and what its answer must be.
@@ -38,6 +40,8 @@ CALLS: dict[str, tuple[tuple[str, ...], Callable[[list[Any]], object]]] = {
     "PauseCdi": (("tst", "60", "a test", "0"), lambda data: data[1:] == ["done", [["cdi", "success", ""]]]),
     "ResumeCdi": (("t", "0"), lambda data: data[1:] == ["done", [["cdi", "success", ""]]]),
     "SetCdiMode": (("st", "repair", "0"), lambda data: data[1] == "done"),
+    "Pin": (("sst", TARGET, "a test", "0"), lambda data: data[1:] == ["done", [[TARGET, "success", "pin-unmatched"]]]),
+    "Unpin": (("st", TARGET, "0"), lambda data: data[1:] == ["done", [[TARGET, "success", ""]]]),
     "Reload": (("t", "0"), lambda data: data[1:] == ["done", [["configuration", "success", ""]]]),
 }
 
@@ -126,6 +130,8 @@ def test_every_method_answers_as_documented(host: Machine) -> None:
     [
         (("CheckAllocation", "s", "/dev/null"), "Error.NoSuchDevice"),
         (("AdoptSpec", "st", "vendor.json", "0"), "Error.NoSuchSpec"),
+        (("Unpin", "st", TARGET, "0"), "Error.NoSuchPin"),
+        (("Pin", "sst", "v0212", "why", "0"), "DBus.Error.InvalidArgs"),
         (("Rescan", "t", "1"), "DBus.Error.InvalidArgs"),
         (("PauseCdi", "tst", "0", "why", "0"), "DBus.Error.InvalidArgs"),
         (("Nonsense",), "DBus.Error.UnknownMethod"),

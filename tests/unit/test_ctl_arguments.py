@@ -10,6 +10,7 @@ import pytest
 
 from devward.bus import manager
 from devward.ctl import arguments
+from devward.model import MAXIMUM_PIN_REASON
 
 ROOT = Path(__file__).parents[2]
 MAN_PAGE = ROOT / "packaging" / "man" / "devwardctl.1"
@@ -119,6 +120,9 @@ def test_bash_completes_with_live_names(tmp_path: Path) -> None:
     assert completed("check", "") == ["kvm", "live-devices"]
     assert completed("--json", "explain", "") == ["kvm", "live-explain"]
     assert completed("--bus", "unix:path=/x", "adopt", "") == ["kvm", "live-specs"]
+    assert completed("pin", "") == ["kvm", "live-npus"]
+    assert completed("pin", "--reason", "why", "") == ["kvm", "live-npus"]
+    assert completed("unpin", "live") == ["live-pins"]
     assert completed("mode", "cdi", "o") == ["observe", "off"]
     assert completed("history", "--event", "live") == ["live-events"]
     assert completed("repair", "--d") == ["--dry-run"]
@@ -157,6 +161,11 @@ def test_without_a_command_status_is_meant() -> None:
         ["history", "-n", "-1"],
         ["history", "-n", "many"],
         ["repair", "--dry"],
+        ["pin"],
+        ["unpin"],
+        ["pin", "v0100", "--reason", "x" * 201],
+        ["pin", "v0100", "--reason", " "],
+        ["pin", "v0100", "a reason"],
         ["complete", "secrets"],
     ],
 )
@@ -176,7 +185,7 @@ def test_a_wrong_command_is_answered_with_those_for_people(capsys: pytest.Captur
 
 
 def test_a_pause_is_bounded_as_the_daemon_bounds_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert arguments.MAX_REASON == manager.MAX_PAUSE_REASON
+    assert arguments.MAX_REASON == manager.MAX_PAUSE_REASON == MAXIMUM_PIN_REASON
     given = arguments.parse(["pause", "cdi", "1w", "a", "longer", "reason"])
     assert (given.seconds, given.reason) == (604800, "a longer reason")
     with pytest.raises(SystemExit):

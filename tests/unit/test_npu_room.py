@@ -17,14 +17,13 @@ from devward.audit import Audit
 from devward.clock import Clock
 from devward.config import NpuConfig
 from devward.errors import BusError
-from devward.journal import Journal
 from devward.model import NpuDevices, Reason, Trigger
 from devward.npu.facts import Inventory
 from devward.npu.inventory import Picture, Unavailable, assess
 from devward.npu.memory import NO_MEMORY, Memory
 from devward.npu.room import NpuRoom
 from devward.npu.trail import AT_ONCE, Trail, kill_broker
-from sim.journal_sink import JournalSink, Record
+from sim.journal_sink import DrainedJournal, JournalSink, Record
 from sim.npu_host import around, chip, inventory
 
 #: What a host without NPUs loads of all this.
@@ -37,7 +36,7 @@ class Desk:
     def __init__(self, path: Path) -> None:
         self.sink = JournalSink(str(path))
         self._ids = 0
-        self.journal = Journal(str(path), stderr=io.StringIO())
+        self.journal = DrainedJournal(self.sink, stderr=io.StringIO())
         self.audit = Audit(self.journal, version="1", new_id=self._new_id, monotonic=lambda: 1000.0)
 
     def _new_id(self) -> str:
@@ -85,7 +84,7 @@ def test_without_npus_there_is_nothing_to_show_and_nothing_to_do(desk: Desk) -> 
         await room.configure(NpuConfig())
         assert (tuple(room.cards()), tuple(room.vnpus()), tuple(room.findings())) == ((), (), ())
         assert room.describe() == {"host": {}, "cards": [], "vnpus": []}
-        assert json.loads(room.explain_vnpu("v0100")) == {"name": "v0100"}
+        assert json.loads(room.explain_vnpu("v0100", {"pins": []})) == {"name": "v0100"}
         assert asyncio.all_tasks() == {asyncio.current_task()}
         await room.close()
 

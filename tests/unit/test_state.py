@@ -16,11 +16,14 @@ from hypothesis import strategies as st
 
 from devward import directory, names
 from devward.errors import AlreadyRunning, DevwardError, StateError
-from devward.model import CdiMode
+from devward.model import MAXIMUM_PIN_REASON, MAXIMUM_PINS, CdiMode, Pin
 from devward.state import BACKUP_BYTES, BACKUPS_PER_NAME, DAMAGED_KEPT, DIGESTS, Lock, Pause, State, StateStore
 
 USEC = 1_700_000_000_123_456
-FULL = State({"/etc/cdi/x.json": ("a" * 64, "b" * 64)}, CdiMode.OBSERVE, Pause(USEC, "maintenance é\n", 1000))
+DIE = "0A1B2C3D-00000001-00000002-00000003-FFFFFFFF"
+PIN = Pin(f"{DIE}/100/vir05_1c_16g", "a training that must not die é", 1000, USEC, "0123456789abcdef")
+CARD_PIN = Pin(DIE, "a card of its own", 0, USEC + 1)
+FULL = State({"/etc/cdi/x.json": ("a" * 64, "b" * 64)}, CdiMode.OBSERVE, Pause(USEC, "maintenance é\n", 1000), pins=(PIN, CARD_PIN))
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: gives files to another user")
 
 
@@ -121,13 +124,13 @@ def test_digests_are_the_newest_eight_newest_last() -> None:
 
 # --- versions --------------------------------------------------------------------------------------------------------
 def test_what_a_newer_minor_version_wrote_is_kept(store: StateStore, place: Path) -> None:
-    put(place, {"major": 1, "minor": 7, "digests": {}, "cdi_mode": "off", "cdi_pause": None, "pins": ["a"], "future": {"x": 1}})
+    put(place, {"major": 1, "minor": 7, "digests": {}, "cdi_mode": "off", "cdi_pause": None, "guests": ["a"], "future": {"x": 1}})
     loaded = store.load()
     assert loaded.problem is None
     assert loaded.state.cdi_mode is CdiMode.OFF
     assert store.save(FULL)
     document = json.loads((place / names.STATE_FILE).read_bytes())
-    assert document["pins"] == ["a"]
+    assert document["guests"] == ["a"]
     assert document["future"] == {"x": 1}
     assert (document["major"], document["minor"]) == (1, 7)
     assert document["cdi_mode"] == "observe"
@@ -158,7 +161,7 @@ def test_a_newer_major_version_is_set_aside_and_reported(store: StateStore, plac
         b"[]",
         b"null",
         b"{}",
-        b"x" * (2 << 20),
+        b"x" * (9 << 20),
         {"major": "1"},
         {"major": True},
         {"major": 0},
@@ -194,6 +197,15 @@ def test_a_damaged_file_is_set_aside_and_reported(store: StateStore, place: Path
         ("cdi_pause", {"until_usec": -1, "reason": "", "caller_uid": 0}),
         ("cdi_pause", {"until_usec": 1 << 63, "reason": "", "caller_uid": 0}),
         ("cdi_pause", {"until_usec": 1, "reason": "", "caller_uid": 1 << 32}),
+        ("pins", {}),
+        ("pins", None),
+        ("pins", "all"),
+        ("pins", [None]),
+        ("pins", [[]]),
+        ("pins", [{"target": 7}]),
+        ("pins", [{"target": "p000"}]),
+        ("pins", [{"target": DIE.lower()}]),
+        ("pins", [{"target": f"{DIE}/100"}]),
     ],
 )
 def test_one_bad_key_costs_no_other(store: StateStore, place: Path, key: str, value: object) -> None:
@@ -201,13 +213,92 @@ def test_one_bad_key_costs_no_other(store: StateStore, place: Path, key: str, va
     put(place, {"major": 1, "minor": 0, **good, key: value, "future": 1})
     loaded = store.load()
     assert loaded.problem is not None
-    assert key in loaded.problem
+    assert key.removesuffix("s") in loaded.problem
     whole = State({"/x": ("a" * 64,)}, CdiMode.OFF, Pause(5, "r", 7))
-    empty: dict[str, object] = {"digests": {}, "cdi_mode": None, "cdi_pause": None}
+    empty: dict[str, object] = {"digests": {}, "cdi_mode": None, "cdi_pause": None, "pins": ()}
     assert loaded.state == dataclasses.replace(whole, **{key: empty[key]})
     assert len(entries(place)) == 1
     assert store.save(loaded.state)
     assert json.loads((place / names.STATE_FILE).read_bytes())["future"] == 1
+
+
+# --- pins ------------------------------------------------------------------------------------------------------------
+def test_a_pin_replaces_the_one_of_its_target_and_no_other() -> None:
+    state = State().with_pin(PIN).with_pin(CARD_PIN)
+    again = dataclasses.replace(PIN, identity="f" * 16)
+    assert state.with_pin(again).pins == (CARD_PIN, again)
+    assert state.pin_of(PIN.target) == PIN
+    assert state.pin_of("nothing") is None
+    assert state.without_pin(PIN.target).pins == (CARD_PIN,)
+    assert state.without_pin("nothing") == state
+
+
+def test_a_state_of_the_version_before_pins_is_loaded(store: StateStore, place: Path) -> None:
+    put(place, {"major": 1, "minor": 0, "digests": {"/x": ["a" * 64]}, "cdi_mode": "off", "cdi_pause": None})
+    loaded = store.load()
+    assert (loaded.problem, loaded.state) == (None, State({"/x": ("a" * 64,)}, CdiMode.OFF))
+    store.save(loaded.state.with_pin(PIN))
+    document = json.loads((place / names.STATE_FILE).read_bytes())
+    assert (document["major"], document["minor"]) == (1, 1)
+    assert [entry["target"] for entry in document["pins"]] == [PIN.target]
+
+
+GOOD_ENTRY = dataclasses.asdict(PIN)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"target": PIN.target},
+        {**GOOD_ENTRY, "reason": 5},
+        {**GOOD_ENTRY, "reason": "x" * (MAXIMUM_PIN_REASON + 1)},
+        {**GOOD_ENTRY, "caller_uid": -1},
+        {**GOOD_ENTRY, "caller_uid": 1 << 32},
+        {**GOOD_ENTRY, "since_usec": "yesterday"},
+        {**GOOD_ENTRY, "since_usec": 1 << 63},
+        {**GOOD_ENTRY, "identity": None},
+        {**GOOD_ENTRY, "identity": "../x"},
+    ],
+)
+def test_a_pin_whose_target_can_be_read_protects_it_and_offers_nothing(store: StateStore, place: Path, entry: dict[str, object]) -> None:
+    put(place, {"major": 1, "minor": 1, "pins": [entry, dataclasses.asdict(CARD_PIN)]})
+    loaded = store.load()
+    assert loaded.problem is not None
+    assert PIN.target in loaded.problem
+    assert loaded.state.pins == (Pin(PIN.target, "", 0, 0), CARD_PIN)
+
+
+def test_a_pin_that_cannot_be_read_is_reported_and_the_others_are_on_disk_at_once(store: StateStore, place: Path) -> None:
+    entries_of = [dataclasses.asdict(PIN), {"target": "all of them"}, dataclasses.asdict(CARD_PIN)]
+    put(place, {"major": 1, "minor": 1, "pins": entries_of, "future": 1})
+    loaded = store.load()
+    assert loaded.problem is not None
+    assert "the target of pin 2" in loaded.problem
+    assert loaded.state.pins == (PIN, CARD_PIN)
+    (current, copy) = entries(place)
+    assert json.loads((place / copy).read_bytes())["pins"] == entries_of
+    assert json.loads((place / current).read_bytes())["future"] == 1
+    again = StateStore(str(place), realtime_usec=Clock()).load()
+    assert (again.problem, again.state) == (None, loaded.state)
+
+
+def test_a_target_that_stands_twice_is_reported_and_protected(store: StateStore, place: Path) -> None:
+    put(place, {"major": 1, "minor": 1, "pins": [dataclasses.asdict(PIN), {**GOOD_ENTRY, "identity": "f"}]})
+    loaded = store.load()
+    assert loaded.problem is not None
+    assert loaded.state.pins == (Pin(PIN.target, "", 0, 0),)
+
+
+def test_as_many_pins_as_there_can_be_are_loaded_again(store: StateStore, place: Path) -> None:
+    longest = "\U0001f512" * MAXIMUM_PIN_REASON
+    many = tuple(
+        Pin(f"{number:08X}{DIE[8:]}/1123/vir10_3c_16g_nm", longest, (1 << 32) - 1, (1 << 63) - 1, "f" * 64)
+        for number in range(MAXIMUM_PINS)
+    )
+    state = State(pins=many)
+    assert store.save(state)
+    loaded = StateStore(str(place), realtime_usec=Clock()).load()
+    assert (loaded.problem, loaded.state) == (None, state)
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "directory"])

@@ -81,6 +81,8 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         (names.MANAGER_INTERFACE, "SetCdiMode"): _set_cdi_mode,
         (names.MANAGER_INTERFACE, "PauseCdi"): names.ACTION_PROTECT,
         (names.MANAGER_INTERFACE, "ResumeCdi"): names.ACTION_RELEASE,
+        (names.MANAGER_INTERFACE, "Pin"): names.ACTION_PROTECT,
+        (names.MANAGER_INTERFACE, "Unpin"): names.ACTION_RELEASE,
     }
 )
 

@@ -64,6 +64,12 @@ class Backend(Protocol):
     async def resume_cdi(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """End a pause."""
 
+    async def pin(self, request: ActionRequest, target: str, reason: str) -> tuple[ActionResult, ...]:
+        """Keep the vNPU or NPU of this target, in its printed form, for a reason that is recorded. LimitsExceeded at too many pins."""
+
+    async def unpin(self, request: ActionRequest, target: str) -> tuple[ActionResult, ...]:
+        """Take the pin of this target away. NoSuchPin where there is none."""
+
     async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """Read the configuration again. ConfigRefused where it is bad."""
 

@@ -20,6 +20,7 @@ from devward.bus.wire import table
 from devward.errors import DevwardError, InvalidArguments, NotReady, Stopping
 from devward.model import (
     MAXIMUM_PAUSE_SECONDS,
+    MAXIMUM_PIN_REASON,
     REASON_TEXT,
     ActionRequest,
     ActionResult,
@@ -127,6 +128,8 @@ class ManagerInterface:
             "SetCdiMode": self._set_cdi_mode,
             "PauseCdi": self._pause_cdi,
             "ResumeCdi": self._resume_cdi,
+            "Pin": self._pin,
+            "Unpin": self._unpin,
             "Reload": self._reload,
         }
 
@@ -205,15 +208,24 @@ class ManagerInterface:
         seconds = cast(int, call.body[0])
         if not 1 <= seconds <= MAXIMUM_PAUSE_SECONDS:
             raise InvalidArguments(f"A pause lasts 1 to {MAXIMUM_PAUSE_SECONDS} seconds.")
-        reason = cast(str, call.body[1]).strip()
-        if not 1 <= len(reason) <= MAX_PAUSE_REASON or not _prints(reason):
-            raise InvalidArguments(f"A pause needs a reason of 1 to {MAX_PAUSE_REASON} characters without control characters.")
+        reason = _reason(call.body[1], "A pause", MAX_PAUSE_REASON)
         _flags(call.body[2], 0)
         return self._action(lambda request: self._backend.pause_cdi(request, seconds, reason))
 
     def _resume_cdi(self, call: MethodCall) -> Run:
         _flags(call.body[0], 0)
         return self._action(self._backend.resume_cdi)
+
+    def _pin(self, call: MethodCall) -> Run:
+        target = _target(call.body[0])
+        reason = _reason(call.body[1], "A pin", MAXIMUM_PIN_REASON)
+        _flags(call.body[2], 0)
+        return self._action(lambda request: self._backend.pin(request, target, reason))
+
+    def _unpin(self, call: MethodCall) -> Run:
+        target = _target(call.body[0])
+        _flags(call.body[1], 0)
+        return self._action(lambda request: self._backend.unpin(request, target))
 
     def _reload(self, call: MethodCall) -> Run:
         _flags(call.body[0], 0)
@@ -282,6 +294,23 @@ def _name(text: object, what: str) -> str:
     if not 1 <= len(name) <= MAX_NAME or not _prints(name):
         raise InvalidArguments(f"The {what} is a name of 1 to {MAX_NAME} characters without control characters, not {quoted(name)}.")
     return name
+
+
+def _reason(text: object, what: str, most: int) -> str:
+    reason = cast(str, text).strip()
+    if not 1 <= len(reason) <= most or not _prints(reason):
+        raise InvalidArguments(f"{what} needs a reason of 1 to {most} characters without control characters.")
+    return reason
+
+
+def _target(text: object) -> str:
+    """Return the target of a pin."""
+    from devward.npu.pins import Target
+
+    try:
+        return str(Target.parse(cast(str, text)))
+    except ValueError as error:
+        raise InvalidArguments(f"{quoted(cast(str, text))} cannot be pinned: {error}.") from None
 
 
 def _prints(text: str) -> bool:

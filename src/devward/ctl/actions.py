@@ -24,7 +24,8 @@ _FAILURES: Final[Mapping[str, str]] = {
     "stopping": "devwardd was stopped before it was done.",
     "internal": "devwardd met an error of its own; its journal has the details.",
 }
-_STATUS: Final[Mapping[str, ExitStatus]] = {
+#: The exit status for the outcome of an action; any other is a failure.
+STATUS: Final[Mapping[str, ExitStatus]] = {
     "success": ExitStatus.OK,
     "noop": ExitStatus.OK,
     "dry-run": ExitStatus.OK,
@@ -83,7 +84,7 @@ def run(context: Context) -> int:
         action = action_of(context.given)
         answer = await client.act(action.member, action.signature, action.body)
         show(context, action, answer)
-        return _STATUS.get(answer.outcome, ExitStatus.UNHEALTHY)
+        return STATUS.get(answer.outcome, ExitStatus.UNHEALTHY)
 
     return context.on_bus(check if context.given.command == "check" else act)
 
@@ -111,9 +112,9 @@ def show(context: Context, action: Action, answer: Answer) -> None:
     if said:
         prose(out, said, tone=Tone.GOOD)
     for result in answer.results:
-        if not said or result.outcome not in ("success", "noop"):
+        if not said or result.reason or result.outcome not in ("success", "noop"):
             prose(out, line(result), further="  ", tone=_tone(result.outcome))
-    if answer.outcome not in _STATUS and not answer.results:
+    if answer.outcome not in STATUS and not answer.results:
         prose(out, f"The outcome is {printable(answer.outcome)}.", tone=Tone.BAD)
     out.line(f"request {printable(answer.request_id)}", Tone.FAINT)
 

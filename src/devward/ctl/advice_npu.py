@@ -156,5 +156,21 @@ NPU_ADVICE: Final[Mapping[Reason, Advice]] = MappingProxyType(
         Reason.VNPU_RECORDS_UNREADABLE: Advice(
             _NO_EFFECT + " Which vNPUs come back at boot is not known.", (_RECORDS, _step("See its mode.", "ls -l /etc/vnpu.cfg"))
         ),
+        Reason.PIN_UNMATCHED: Advice(
+            "Nothing is protected by the pin as long as nothing of that name is there. " + _NO_EFFECT,
+            (
+                _step("Compare the pins with what there is.", "devwardctl pins", "devwardctl vnpus"),
+                _step("A vNPU that was made anew with another id or template must be pinned under its new name.", "devwardctl pin v0100"),
+                _step("If it will not come back, take the pin away.", "devwardctl unpin DIE/VDEV/TEMPLATE"),
+            ),
+        ),
+        Reason.PIN_OTHER_IDENTITY: Advice(
+            "The vNPU is protected as before, but is not offered to containers in a CDI file: it may be in other hands than when it was"
+            " pinned. Containers that use it already are not affected.",
+            (
+                _step("See which one it is, and what devward knows of it.", "devwardctl pins", "devwardctl explain v0100"),
+                _step("If it is the one that you want offered, pin it again.", "devwardctl pin v0100"),
+            ),
+        ),
     }
 )

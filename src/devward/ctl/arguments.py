@@ -15,10 +15,13 @@ DEFAULT_COMMAND = "status"
 #: Records of `history` where nothing else limits it.
 HISTORY_RECORDS = 50
 MAX_REASON = 200
+#: The reason of a pin where none is given.
+NO_REASON = "none was given"
 #: Subcommands that serve programs of ours and are not shown.
 HIDDEN_COMMANDS = frozenset({"complete"})
-COMPLETABLE = ("devices", "specs", "explain", "events")
+COMPLETABLE = ("devices", "specs", "npus", "pins", "explain", "events")
 
+_TARGET = "a vNPU such as v0100 or 100, an NPU such as p000, or, of what may not be there, DIE/VDEV/TEMPLATE or DIE"
 _EPILOG = (
     "Exit status: 0 all is well; 1 refused, failed or not healthy; 2 wrong usage; 3 devwardd is absent or does not answer;"
     " 4 denied; 5 partly done. See devwardctl(1)."
@@ -59,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     command("specs", "list the CDI files that devward owns")
     command("cards", "list the Ascend NPUs")
     command("vnpus", "list the vNPUs, the parts that NPUs are divided into")
+    command("pins", "list what is pinned: which vNPUs and NPUs, by whom and why")
     command("findings", "list what an administrator should know and devward does not mend")
     explain = command("explain", "explain a device, an NPU, a vNPU, a CDI file or a reason code: what was found, what to do")
     explain.add_argument(
@@ -84,6 +88,10 @@ def parser() -> argparse.ArgumentParser:
     )
     pause.add_argument("reason", metavar="REASON", nargs="+", help=f"why, for the record; at most {MAX_REASON} characters")
     subject(command("resume", "end a pause"), "cdi", "of the CDI files")
+    pin = command("pin", "keep a vNPU, or all those of an NPU, for ever")
+    pin.add_argument("target", metavar="TARGET", help=_TARGET)
+    pin.add_argument("--reason", metavar="TEXT", default=NO_REASON, help=f"why, for the record; at most {MAX_REASON} characters")
+    command("unpin", "take a pin away").add_argument("target", metavar="TARGET", help=_TARGET)
     _add_config(command("config", "show every setting in force and the file that it comes from"))
     _add_history(command("history", "show the audit records in the journal: what was seen, done and refused"))
     command("monitor", "follow what happens, until Ctrl-C")
@@ -105,6 +113,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         given.reason = " ".join(given.reason).strip()
         if not 1 <= len(given.reason) <= MAX_REASON:
             built.error(f"the reason of a pause has 1 to {MAX_REASON} characters")
+    if given.command == "pin":
+        given.reason = given.reason.strip()
+        if not 1 <= len(given.reason) <= MAX_REASON:
+            built.error(f"the reason of a pin has 1 to {MAX_REASON} characters")
     if given.command == "config" and not given.check and (given.config or given.config_dropins):
         built.error("--config and --config-dropins need --check: devwardd has its own")
     return given

@@ -7,6 +7,7 @@ from devward.ctl.client import Client
 from devward.ctl.context import Context
 from devward.ctl.facts import Snapshot
 from devward.ctl.failure import ExitStatus, Failure
+from devward.ctl.pins import pins_of
 from devward.model import Reason
 
 #: Seconds that somebody who pressed the tabulator key will wait.
@@ -21,6 +22,9 @@ def run(context: Context) -> int:
         return ExitStatus.OK
 
     async def work(client: Client) -> int:
+        if what == "pins":
+            _print(context, [pin.target for pin in pins_of(await client.describe())])
+            return ExitStatus.OK
         _print(context, words(what, await client.snapshot()))
         return ExitStatus.OK
 
@@ -41,6 +45,8 @@ def words(what: str, snapshot: Snapshot | None) -> list[str]:
     if what == "specs":
         return specs
     npus = [*(card.name for card in snapshot.cards), *(vnpu.name for vnpu in snapshot.vnpus)] if snapshot is not None else []
+    if what == "npus":
+        return npus
     return devices + specs + npus + [str(reason) for reason in Reason if reason]
 
 

@@ -3,11 +3,11 @@
 from typing import TypeVar
 
 from devward.ctl.advice import Step, advice
-from devward.ctl.explanation import Explanation, findings_about
+from devward.ctl.explanation import Explanation, after, findings_about
 from devward.ctl.facts import Snapshot
 from devward.ctl.failure import ExitStatus, Failure
 from devward.ctl.npu_facts import Card, Vnpu
-from devward.ctl.reading import UNKNOWN
+from devward.ctl.reading import UNKNOWN, integer_of, number_of, text_of
 from devward.ctl.when import Times
 from devward.ctl.wording import cores, npu_name
 from devward.npu.views import CardHealth, Management, Protection, Use, Verdict
@@ -56,7 +56,12 @@ def of_vnpu(vnpu: Vnpu, evidence: object, snapshot: Snapshot, times: Times) -> E
         told.found.append(f"Its identity is {printable(vnpu.identity)}.")
     if vnpu.first_seen_usec:
         told.found.append(f"devward first saw it {'at ' if times.utc else ''}{times.ago(vnpu.first_seen_usec)}.")
-    told.found += [_verdict(vnpu), *_waiting(vnpu, times), *findings_about((vnpu.node, vnpu.name), snapshot, times)]
+    told.found += [
+        *_pinned(evidence, times),
+        _verdict(vnpu),
+        *_waiting(vnpu, times),
+        *findings_about((vnpu.node, vnpu.name), snapshot, times),
+    ]
     known = advice(vnpu.reason, device=_path(vnpu.node, "/dev/vdavinci", vnpu.id))
     told.means = [known.means] if vnpu.reason else ["devward leaves it alone. Containers that use it are not affected."]
     told.steps = list(known.steps)
@@ -177,3 +182,20 @@ def _waiting(vnpu: Vnpu, times: Times) -> list[str]:
     confirmed = "once" if vnpu.confirmations == 1 else f"{vnpu.confirmations} times"
     at = f"; it may be reclaimed {times.ago(vnpu.eligible_at_usec)}" if vnpu.eligible_at_usec else ""
     return [f"That nobody owns it was confirmed {confirmed}{at}."]
+
+
+def _pinned(evidence: object, times: Times) -> list[str]:
+    """Say by whom the vNPU is pinned and why, as far as the caller may know."""
+    document = evidence if isinstance(evidence, dict) else {}
+    pins = document.get("pins")
+    said = []
+    for pin in pins if isinstance(pins, list) else []:
+        if not isinstance(pin, dict):
+            continue
+        whole = "" if "/" in text_of(pin, "target") else ", with all vNPUs of its NPU"
+        uid = integer_of(pin, "caller_uid")
+        who = f" by uid {uid}" if uid != UNKNOWN else ""
+        why = f": {printable(text_of(pin, 'reason'), 400)}" if text_of(pin, "reason") else ""
+        said.append(f"It is pinned{whole}{after(times.lasting(number_of(pin, 'since_usec')))}{who}{why}.")
+    because = text_of(document, "not_offerable_because")
+    return said + ([f"It is not offered to containers in a CDI file. {printable(because, 400)}"] if because else [])

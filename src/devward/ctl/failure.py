@@ -74,6 +74,11 @@ _KNOWN: Final[Mapping[str, tuple[ExitStatus, str, str]]] = MappingProxyType(
             "",
             f"{unbroken('devwardctl specs')} lists the CDI files that devward owns.",
         ),
+        names.ERROR_PREFIX + "NoSuchPin": (
+            ExitStatus.UNHEALTHY,
+            "",
+            f"{unbroken('devwardctl pins')} lists the pins.",
+        ),
         names.ERROR_PREFIX + "NotReady": (ExitStatus.UNHEALTHY, "", "It takes a second or so after a start: try again."),
         names.ERROR_PREFIX + "Stopping": (ExitStatus.UNHEALTHY, "", "Try again once it runs again."),
         names.ERROR_PREFIX + "ConfigRefused": (
@@ -102,6 +107,8 @@ def failure_of(name: str, text: str, member: str) -> Failure:
         )
     if name in UNANSWERED:
         return Failure(ExitStatus.ABSENT, f"devwardd did not answer {member}.", HUNG_ADVICE, name=name)
+    if name == DBUS_ERROR + "LimitsExceeded" and member == "Pin" and "pins" in text:
+        return Failure(ExitStatus.UNHEALTHY, said, f"Take away what is not wanted any more: {unbroken('devwardctl unpin')}.", name=name)
     if name in _KNOWN:
         status, sentence, advice = _KNOWN[name]
         return Failure(status, sentence or said or f"{member} was refused.", advice, name=name)

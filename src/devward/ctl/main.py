@@ -62,6 +62,8 @@ def _command(name: str) -> Callable[[Context], int]:
             from devward.ctl.status import run
         case "devices" | "specs" | "cards" | "vnpus" | "findings":
             from devward.ctl.lists import run
+        case "pins" | "pin" | "unpin":
+            from devward.ctl.pins import run
         case "explain":
             from devward.ctl.explain import run
         case "config":

@@ -49,7 +49,7 @@ versions.txt        versions of devward, the system and the container engines
 problems.txt        what could not be had, where there is any
 
 Texts that look like a token, a key or a password were replaced by [redacted]. Host name, paths, user ids, the die ids of NPUs and the
-reasons of pauses are in it: look it through before you pass it on.
+reasons of pauses and pins are in it: look it through before you pass it on.
 """
 
 

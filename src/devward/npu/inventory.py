@@ -6,8 +6,8 @@ library cannot be asked about is shown as it was seen last, with the reason why 
 """
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from devward.model import Finding, Identity, Reason
@@ -51,6 +51,8 @@ class Picture:
     empty: bool = False
     #: There may be NPUs or vNPUs that are not listed.
     in_doubt: bool = False
+    #: By name of the vNPU, what tells it from others across runs of the daemon; one that cannot be told is not there.
+    lasting: Mapping[str, str] = field(default_factory=dict)
 
 
 def assess(said: Inventory | Unavailable, surroundings: Surroundings, memory: Memory, now_usec: int) -> tuple[Picture, Memory]:
@@ -98,6 +100,7 @@ class _Look:
             unsettled=self._complaints.unsettled,
             empty=not self._cards and self._host.is_complete,
             in_doubt=not self._host.is_complete,
+            lasting={seen.view.name: seen.marks.lasting for known in self._vnpus.values() for seen in known.values() if seen.marks.lasting},
         )
 
     def memory(self) -> Memory:

@@ -49,6 +49,19 @@ class Marks:
         digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_LENGTH]
         return f"{self.die or '-'}/{self.vdev}/{self.template or '-'}/{digest}"
 
+    @property
+    def lasting(self) -> str:
+        """A digest of what the next run of the daemon finds again in the same boot; empty while part of it is not known.
+
+        The driver makes a node with each vNPU, and its inode and time of change tell the vNPU from a later one. The counters of this run
+        of the daemon are not in it.
+        """
+        parts = (self.boot_id, self.die, self.vdev, self.vfid, self.template, self.inode, self.ctime_ns)
+        if not all(parts):
+            return ""
+        whole = "/".join(map(str, parts))
+        return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_LENGTH]
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:

@@ -1,7 +1,7 @@
 """The NPUs of the daemon: nothing but this and a look at names until the host shows the first node of one; then all the rest is loaded."""
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from devward.model import REASON_TEXT, Finding, NpuDevices, Reason, Trigger
 if TYPE_CHECKING:  # a host without NPUs loads nothing of them
     from devward.npu.document import Outfit
     from devward.npu.inventory import Picture
+    from devward.npu.pins import Sight
     from devward.npu.views import CardView, VnpuView
     from devward.npu.watcher import NpuWatcher
     from devward.worker import Worker
@@ -85,13 +86,24 @@ class NpuRoom:
         host = self._watcher.host if self._watcher is not None else {}
         return {"host": host, "cards": [asdict(view) for view in self.cards()], "vnpus": [asdict(view) for view in self.vnpus()]}
 
-    def explain_vnpu(self, name: str) -> str:
-        """Return what is known of a vNPU and where from, as JSON."""
+    def sight(self) -> "Sight":
+        """Return what pins are matched with."""
+        from devward.npu.pins import Sight
+
+        if self._watcher is not None:
+            picture = self._watcher.picture
+            return Sight(picture.cards, picture.vnpus, picture.lasting, picture.in_doubt)
+        is_wanted = self._seen and self._config.devices is not NpuDevices.OFF
+        return Sight(in_doubt=is_wanted or not self._opened)
+
+    def explain_vnpu(self, name: str, pinned: Mapping[str, object]) -> str:
+        """Return what is known of a vNPU and where from, as JSON; `pinned` is what is to be told of its pins."""
         vnpu = next((view for view in self.vnpus() if view.name == name), None)
         if vnpu is None:
             return json.dumps({"name": name})
         card = next((view for view in self.cards() if view.name == vnpu.card), None)
-        return json.dumps({"vnpu": asdict(vnpu), "card": asdict(card) if card is not None else None}, ensure_ascii=True)
+        told = {"vnpu": asdict(vnpu), "card": asdict(card) if card is not None else None, **pinned}
+        return json.dumps(told, ensure_ascii=True)
 
     async def fresh(self) -> None:
         """Wait for a look that begins after this call, if there are NPUs. The caller bounds the time: a broker may hang."""

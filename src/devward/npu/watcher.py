@@ -6,7 +6,7 @@ Events only say "look again"; what is published comes from a look. A look asks t
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from devward import names
@@ -108,6 +108,8 @@ class NpuWatcher:
         self._urgent = self._urgent or urgent
         self._wanted.set()
         if not self.awake:
+            # Until the first look it is not known what came since the last one.
+            self.picture = replace(self.picture, in_doubt=True)
             self._task = asyncio.get_running_loop().create_task(self._watch(), name="NPUs")
 
     async def fresh(self) -> None:

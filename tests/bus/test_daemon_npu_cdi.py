@@ -1,0 +1,231 @@
+"""The CDI file of NPUs, as a whole daemon keeps it on a host with a simulated library: published, repaired, withdrawn, vouched for."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from devward.cdi import spec
+from sim.daemon_process import wait_for
+from sim.npu_node import SHARED, NpuNode
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a mount namespace and device nodes"),
+]
+
+KIND = "ascend.com/npu"
+FILE = "ascend.com-npu.json"
+
+
+def path(node: NpuNode) -> Path:
+    return node.daemon.cdi / FILE
+
+
+def devices(node: NpuNode) -> tuple[str, ...]:
+    """Return the names of the devices that engines find in the file."""
+    try:
+        data = path(node).read_bytes()
+    except FileNotFoundError:
+        return ()
+    return tuple(device.partition("=")[2] for device in spec.load(data, FILE).devices)
+
+
+def wait_devices(node: NpuNode, *names: object) -> None:
+    wait_for(lambda: devices(node) == tuple(map(str, names)), what=f"{names}")
+
+
+def specs(node: NpuNode) -> dict[str, str]:
+    """Return the state of each file, by its name."""
+    (rows,) = node.daemon.call("ListSpecs")
+    return {os.path.basename(row[0]): row[2] for row in rows}  # type: ignore[attr-defined]
+
+
+def check(node: NpuNode, device: str) -> tuple[bool, str]:
+    allowed, reason, text, _ = node.daemon.call("CheckAllocation", "s", device)
+    assert text
+    return bool(allowed), str(reason)
+
+
+def is_good(node: NpuNode, good: bytes) -> bool:
+    """Tell whether the file has this content, and the mode and owner that it should have."""
+    try:
+        facts = path(node).stat()
+        return path(node).read_bytes() == good and (facts.st_mode & 0o7777, facts.st_uid) == (0o644, 0)
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def offering(npu_node: NpuNode) -> NpuNode:
+    """A host with two cards that are in their file."""
+    npu_node.daemon.write_config("[cdi]\nsettle_time = 0\n")
+    npu_node.daemon.call("Reload", "t", "0")
+    npu_node.start_broker()
+    npu_node.make(*SHARED)
+    npu_node.chip()
+    npu_node.chip()
+    wait_devices(npu_node, 0, 1, "all")
+    return npu_node
+
+
+def test_a_host_without_npus_has_neither_the_file_nor_its_object(npu_node: NpuNode) -> None:
+    npu_node.daemon.call("Rescan", "t", "0")
+    assert not path(npu_node).exists()
+    assert set(specs(npu_node)) == {"hyperlight.dev-hypervisor.json"}
+    assert "ascend" not in npu_node.daemon.busctl("tree", "--list", "org.devward.Devward1").stdout
+
+
+def test_npus_are_published_with_what_containers_need(offering: NpuNode) -> None:
+    document = json.loads(path(offering).read_bytes())
+    assert [node["path"] for node in document["devices"][2]["containerEdits"]["deviceNodes"]] == ["/dev/davinci0", "/dev/davinci1"]
+    assert [node["path"] for node in document["containerEdits"]["deviceNodes"]] == [f"/dev/{name}" for name in SHARED]
+    assert path(offering).stat().st_mode & 0o7777 == 0o644
+    wait_for(lambda: specs(offering)[FILE] == "true", what="its state")
+    offering.daemon.wait_event("spec-repair", DEVWARD_CAUSE="published", DEVWARD_OUTCOME="success", DEVWARD_CDI_FILE=str(path(offering)))
+
+
+def test_a_file_that_is_tampered_with_is_repaired_like_the_hypervisor_s(offering: NpuNode) -> None:
+    good = path(offering).read_bytes()
+    for tamper in (
+        lambda: path(offering).unlink(),
+        lambda: path(offering).write_bytes(b"{"),
+        lambda: path(offering).write_bytes(good.replace(b"davinci0", b"davinci1")),
+        lambda: path(offering).chmod(0o600),
+        lambda: os.chown(path(offering), 1000, 1000),
+    ):
+        tamper()
+        wait_for(
+            lambda: path(offering).exists() and path(offering).read_bytes() == good and path(offering).stat().st_uid == 0, what="repair"
+        )
+        wait_for(lambda: path(offering).stat().st_mode & 0o7777 == 0o644, what="its mode")
+    offering.daemon.wait_event("spec-repair", DEVWARD_CAUSE="stale", DEVWARD_OUTCOME="success", DEVWARD_CDI_FILE=str(path(offering)))
+
+
+def test_an_npu_that_is_gone_leaves_and_the_last_takes_the_file_along(offering: NpuNode) -> None:
+    offering.simulator.remove_card(1)
+    offering.remove("davinci1")
+    wait_devices(offering, 0, "all")
+    offering.simulator.remove_card(0)
+    offering.remove("davinci0")
+    wait_for(lambda: not path(offering).exists(), what="the file to go")
+    offering.daemon.wait_event("spec-withdraw", DEVWARD_CAUSE="withdrawn", DEVWARD_OUTCOME="success", DEVWARD_CDI_FILE=str(path(offering)))
+
+
+def test_a_node_that_is_another_s_takes_the_npu_out(offering: NpuNode) -> None:
+    offering.daemon.inside("rm /dev/davinci1 && mknod /dev/davinci1 c 1 3")
+    wait_devices(offering, 0, "all")
+    assert check(offering, f"{KIND}=1") == (False, "npu-node-mismatch")
+    assert check(offering, f"{KIND}=0") == (True, "")
+
+
+def test_without_a_node_that_all_need_none_is_offered(offering: NpuNode) -> None:
+    offering.remove("devmm_svm")
+    offering.daemon.call("Rescan", "t", "0")
+    wait_for(lambda: not path(offering).exists(), what="the file to go")
+    assert check(offering, "/dev/davinci0") == (False, "npu-shared-node-missing")
+    offering.daemon.wait_event("finding", DEVWARD_REASON="npu-shared-node-missing")
+    offering.make("devmm_svm")
+    offering.daemon.call("Rescan", "t", "0")
+    wait_devices(offering, 0, 1, "all")
+
+
+def test_a_broker_that_hangs_takes_nothing_away_and_vouches_for_nothing(offering: NpuNode) -> None:
+    before = path(offering).read_bytes()
+    offering.simulator.fault("*", "hang")
+    began = time.monotonic()
+    assert check(offering, f"{KIND}=0") == (False, "npu-broker-silent")
+    assert time.monotonic() - began < 8
+    offering.wait_reason("card/p000", "npu-broker-silent")
+    # The file is kept all the same, and what the broker would say is not needed for that.
+    path(offering).unlink()
+    wait_for(lambda: path(offering).exists() and path(offering).read_bytes() == before, what="repair")
+
+
+def test_what_the_file_holds_stays_over_a_restart_until_there_is_an_answer(offering: NpuNode, devices_holder: int) -> None:
+    before = path(offering).read_bytes()
+    offering.simulator.fault("dcmi_get_card_list", "hang")
+    assert offering.daemon.stop() == 0
+    offering.daemon.start(devices_of=devices_holder)
+    offering.daemon.call("Rescan", "t", "0")
+    assert path(offering).read_bytes() == before
+    assert specs(offering)[FILE] in {"unknown", "true"}
+    assert check(offering, f"{KIND}=0")[0] is False
+    offering.simulator.clear_faults()
+    wait_for(lambda: specs(offering)[FILE] == "true" and check(offering, f"{KIND}=0") == (True, ""), what="an answer")
+    assert path(offering).read_bytes() == before
+    assert not [record for record in offering.daemon.events("spec-withdraw") if record.get("DEVWARD_CDI_FILE") == [str(path(offering))]]
+
+
+def test_a_file_of_npus_that_are_gone_with_the_reboot_is_removed(offering: NpuNode) -> None:
+    assert offering.daemon.stop() == 0
+    # As after a reboot without the cards: neither nodes nor anything that could be asked. /dev is made anew at each start.
+    offering.daemon.start()
+    wait_for(lambda: not path(offering).exists(), what="the file to go")
+    assert set(specs(offering)) == {"hyperlight.dev-hypervisor.json", FILE}
+
+
+def test_npus_that_are_to_be_left_alone_are_withdrawn(offering: NpuNode) -> None:
+    offering.daemon.write_config('[cdi]\nsettle_time = 0\n[npu]\ndevices = "off"\n')
+    offering.daemon.call("Reload", "t", "0")
+    wait_for(lambda: not path(offering).exists(), what="the file to go")
+    assert check(offering, f"{KIND}=0")[0] is False
+
+
+def test_a_divided_npu_is_not_given_away_as_a_whole(offering: NpuNode) -> None:
+    assert check(offering, f"{KIND}=all") == (True, "")
+    offering.create(offering.simulator.read().chips[1])
+    assert check(offering, f"{KIND}=1") == (False, "npu-divided")
+    assert check(offering, f"{KIND}=all") == (False, "npu-divided")
+    assert check(offering, f"{KIND}=0") == (True, "")
+
+
+def test_the_owner_of_the_nodes_is_a_setting(offering: NpuNode) -> None:
+    offering.daemon.write_config("[cdi]\nsettle_time = 0\n[npu]\ndevice_uid = 1000\ndevice_gid = 1001\n")
+    offering.daemon.call("Reload", "t", "0")
+    wait_for(lambda: b'"uid": 1000, "gid": 1001' in path(offering).read_bytes(), what="the owner")
+
+
+def test_a_claim_of_the_dra_driver_shadows_an_npu_while_it_lasts(offering: NpuNode) -> None:
+    claim = offering.daemon.high / "ascend.com-npu_5f8b3b0c-8a4e-4a0c-9d3c-0123456789ab.yaml"
+    offering.daemon.high.mkdir(exist_ok=True)
+    claim.write_text(
+        "cdiVersion: 0.8.0\nkind: ascend.com/npu\ndevices:\n- name: '0'\n  containerEdits:\n    deviceNodes:\n    - path: /dev/davinci0\n"
+    )
+    wait_for(lambda: specs(offering)[FILE] == "shadowed", what="the claim")
+    assert check(offering, f"{KIND}=0") == (False, "cdi-shadowed")
+    assert check(offering, f"{KIND}=1") == (True, "")
+    assert devices(offering) == ("0", "1", "all")
+    findings = offering.daemon.describe()["findings"]
+    assert any("for a claim" in finding["text"] for finding in findings if finding["code"] == "cdi-shadowed")  # type: ignore[attr-defined]
+    claim.unlink()
+    wait_for(lambda: specs(offering)[FILE] == "true", what="the claim to end")
+
+
+def test_a_foreign_file_of_the_same_directory_takes_a_name_out(offering: NpuNode) -> None:
+    rival = offering.daemon.cdi / "vendor.json"
+    rival.write_text('{"cdiVersion": "0.5.0", "kind": "ascend.com/npu", "devices": [{"name": "1", "containerEdits": {"env": ["A=b"]}}]}')
+    wait_devices(offering, 0, "all")
+    everything = json.loads(path(offering).read_bytes())["devices"][1]["containerEdits"]["deviceNodes"]
+    assert [node["path"] for node in everything] == ["/dev/davinci0", "/dev/davinci1"]
+    assert specs(offering)[FILE] == "conflict"
+    assert specs(offering)["hyperlight.dev-hypervisor.json"] != "conflict"
+    assert check(offering, f"{KIND}=1") == (False, "cdi-conflict")
+    rival.unlink()
+    wait_devices(offering, 0, 1, "all")
+
+
+def test_each_file_is_adopted_by_its_own_name(offering: NpuNode) -> None:
+    assert "ascend.com-npu.json" in offering.daemon.refused("AdoptSpec", "st", "other.json", "0")
+    _, _, results = offering.daemon.call("AdoptSpec", "st", FILE, "0")
+    assert results == [[str(path(offering)), "noop", ""]]
+    _, _, results = offering.daemon.call("RepairSpecs", "t", "0")
+    assert {os.path.basename(row[0]) for row in results} == {FILE, "hyperlight.dev-hypervisor.json"}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("device", ["ascend.com/npu=7", "/dev/davinci7"])
+def test_an_npu_that_is_not_there_is_refused(offering: NpuNode, device: str) -> None:
+    assert check(offering, device) == (False, "device-missing")
+    record = offering.daemon.wait_event("allocation-refused", DEVWARD_REASON="device-missing")
+    assert record["DEVWARD_DEVICE"] == ["/dev/davinci7"]
