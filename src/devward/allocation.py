@@ -44,8 +44,8 @@ DEADLINE = 1.9
 LOOK_DEADLINE = 1.5
 MAXIMUM_NAME = 256
 _NUMBER = r"(?:0|[1-9][0-9]{0,3})"
-_NPU = re.compile(rf"{re.escape(names.NPU_CDI_KIND)}=(?:all|{_NUMBER})", re.ASCII)
-_NPU_NODE = re.compile(rf"{names.DEVICE_DIRECTORY}/davinci({_NUMBER})", re.ASCII)
+_NPU = re.compile(rf"{re.escape(names.NPU_CDI_KIND)}=(?:all|{_NUMBER})|{re.escape(names.VNPU_CDI_KIND)}={_NUMBER}", re.ASCII)
+_NPU_NODE = re.compile(rf"{names.DEVICE_DIRECTORY}/(v?)davinci({_NUMBER})", re.ASCII)
 
 
 def parse_device(text: str) -> str:
@@ -62,7 +62,7 @@ def parse_device(text: str) -> str:
         return text
     node = _NPU_NODE.fullmatch(text)
     if node is not None:
-        return f"{names.NPU_CDI_KIND}={node[1]}"
+        return f"{names.VNPU_CDI_KIND if node[1] else names.NPU_CDI_KIND}={node[2]}"
     raise NoSuchDevice(f"devward does not keep a device named {printable(text, 80)}")
 
 

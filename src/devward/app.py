@@ -31,7 +31,7 @@ from devward.logs import Logs
 from devward.model import ActionRequest, Allocation, DeviceKind, Finding, Health, Outcome, Reason, RepairCause, SpecState, Trigger
 from devward.notify import Notifier
 from devward.npu.room import NpuRoom
-from devward.npu.sources import CardSource
+from devward.npu.sources import CardSource, VnpuSource
 from devward.pinning import Pinning
 from devward.remembered import Remembered, with_bounded_pause
 from devward.service import Identification, Service, own_request
@@ -111,10 +111,10 @@ class Daemon:
             on_npu=self._npus.seen,
         )
         self._remembered = Remembered(with_bounded_pause(remembered.state, self._clock.realtime_usec()), store, states)
-        self._pins = Pinning(self._remembered, self._npus, self._audit, self._clock, self._publish_soon)
+        self._pins = Pinning(self._remembered, self._npus, self._audit, self._clock, self._npus_changed)
         self._reconciler = CdiReconciler(
             self._loaded.config.cdi,
-            sources=(HypervisorSource(self._candidates), CardSource(self._npus)),
+            sources=(HypervisorSource(self._candidates), CardSource(self._npus), VnpuSource(self._npus, self._pins.report)),
             files=files,
             scans=scans,
             remembered=self._remembered,

@@ -221,6 +221,8 @@ class Reason(StrEnum):
     VNPU_FUNCTION_MISMATCH = "vnpu-function-mismatch"
     VNPU_TEMPLATE_UNKNOWN = "vnpu-template-unknown"
     VNPU_USE_UNKNOWN = "vnpu-use-unknown"
+    VNPU_IN_USE = "vnpu-in-use"
+    VNPU_CLAIMS_UNKNOWN = "vnpu-claims-unknown"
     VNPU_NOT_RECORDED = "vnpu-not-recorded"
     VNPU_RECORD_UNMATCHED = "vnpu-record-unmatched"
     VNPU_RECORDS_UNREADABLE = "vnpu-records-unreadable"
@@ -320,6 +322,8 @@ REASON_TEXT: Mapping[Reason, str] = MappingProxyType(
         Reason.VNPU_FUNCTION_MISMATCH: "The virtual function of the vNPU is not the one that its id stands for.",
         Reason.VNPU_TEMPLATE_UNKNOWN: "The template of the vNPU is not given, or is no template's name.",
         Reason.VNPU_USE_UNKNOWN: "The driver does not say whether the vNPU is in use.",
+        Reason.VNPU_IN_USE: "The vNPU is in use, and cannot be given to another container.",
+        Reason.VNPU_CLAIMS_UNKNOWN: "A kubelet runs on this host, and whether a Pod claims the vNPU's NPU is not known.",
         Reason.VNPU_NOT_RECORDED: "vNPUs have no line in /etc/vnpu.cfg: they are gone after a reboot.",
         Reason.VNPU_RECORD_UNMATCHED: "Lines of /etc/vnpu.cfg are of vNPUs that do not exist: the driver makes them at the next boot.",
         Reason.VNPU_RECORDS_UNREADABLE: "The file /etc/vnpu.cfg cannot be read whole.",

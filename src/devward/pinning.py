@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from devward import names
 from devward.audit import Audit, Record
 from devward.clock import Clock
+from devward.devices.health import sentence
 from devward.errors import LimitsExceeded, NoSuchPin
 from devward.model import MAXIMUM_PINS, REASON_TEXT, ActionRequest, ActionResult, Finding, Outcome, Pin, Reason
 from devward.npu.room import NpuRoom
@@ -47,9 +49,15 @@ class Pinning:
         return self._judged[2]
 
     def findings(self) -> Sequence[Finding]:
-        """Return the pins that match nothing, or no longer what was pinned."""
+        """Return the pins that match nothing, or no longer what was pinned, and why what is pinned is not offered to containers."""
         report = self.report()
-        return report.findings if report is not None else ()
+        if report is None:
+            return ()
+        outfit = self._npus.outfit
+        if not report.offerable or outfit is None or not outfit.kubelet:
+            return report.findings
+        claims = Finding(Reason.VNPU_CLAIMS_UNKNOWN, names.VNPU_CDI_FILE, sentence(Reason.VNPU_CLAIMS_UNKNOWN, outfit.kubelet))
+        return (*report.findings, claims)
 
     def describe(self, *, full: bool) -> list[dict[str, object]]:
         """Return every pin; without `full` nobody's words and no names but those of devices."""

@@ -60,7 +60,7 @@ def is_good(node: NpuNode, good: bytes) -> bool:
 @pytest.fixture
 def offering(npu_node: NpuNode) -> NpuNode:
     """A host with two cards that are in their file."""
-    npu_node.daemon.write_config("[cdi]\nsettle_time = 0\n")
+    npu_node.daemon.write_config("[cdi]\nsettle_time = 0\ncontested_after = 1000\n")
     npu_node.daemon.call("Reload", "t", "0")
     npu_node.start_broker()
     npu_node.make(*SHARED)
@@ -167,7 +167,7 @@ def test_a_file_of_npus_that_are_gone_with_the_reboot_is_removed(offering: NpuNo
 
 
 def test_npus_that_are_to_be_left_alone_are_withdrawn(offering: NpuNode) -> None:
-    offering.daemon.write_config('[cdi]\nsettle_time = 0\n[npu]\ndevices = "off"\n')
+    offering.daemon.write_config('[cdi]\nsettle_time = 0\ncontested_after = 1000\n[npu]\ndevices = "off"\n')
     offering.daemon.call("Reload", "t", "0")
     wait_for(lambda: not path(offering).exists(), what="the file to go")
     assert check(offering, f"{KIND}=0")[0] is False
@@ -182,7 +182,7 @@ def test_a_divided_npu_is_not_given_away_as_a_whole(offering: NpuNode) -> None:
 
 
 def test_the_owner_of_the_nodes_is_a_setting(offering: NpuNode) -> None:
-    offering.daemon.write_config("[cdi]\nsettle_time = 0\n[npu]\ndevice_uid = 1000\ndevice_gid = 1001\n")
+    offering.daemon.write_config("[cdi]\nsettle_time = 0\ncontested_after = 1000\n[npu]\ndevice_uid = 1000\ndevice_gid = 1001\n")
     offering.daemon.call("Reload", "t", "0")
     wait_for(lambda: b'"uid": 1000, "gid": 1001' in path(offering).read_bytes(), what="the owner")
 
@@ -214,6 +214,41 @@ def test_a_foreign_file_of_the_same_directory_takes_a_name_out(offering: NpuNode
     assert check(offering, f"{KIND}=1") == (False, "cdi-conflict")
     rival.unlink()
     wait_devices(offering, 0, 1, "all")
+
+
+def test_a_pinned_vnpu_is_offered_while_it_is_the_one_that_was_pinned(offering: NpuNode) -> None:
+    file = offering.daemon.cdi / "ascend.com-vnpu.json"
+    chip = offering.simulator.read().chips[0]
+    vnpu = offering.create(chip)
+    offering.wait_tree("card/p000", "card/p001", "vnpu/v0100")
+    offering.wait_reason("vnpu/v0100", "")
+    assert check(offering, "ascend.com/vnpu=100") == (False, "cdi-not-published")
+    assert not file.exists()
+    target = f"{chip.vdie}/100/vir05_1c_16g"
+    offering.daemon.call("Pin", "sst", target, "a training", "0")
+    if offering.daemon.describe()["npus"]["kubelet"]:  # type: ignore[index]
+        wait_for(lambda: "vnpu-claims-unknown" in offering.codes(), what="the reason")
+        assert not file.exists()
+        return
+    wait_for(file.exists, what="the file")
+    (device,) = json.loads(file.read_bytes())["devices"]
+    assert device == {
+        "name": "100",
+        "containerEdits": {"deviceNodes": [{"path": "/dev/davinci100", "hostPath": "/dev/vdavinci100", "type": "c", "permissions": "rw"}]},
+    }
+    wait_for(lambda: check(offering, "/dev/vdavinci100") == (True, ""), what="an answer")
+    offering.simulator.destroy(vnpu)
+    offering.remove("vdavinci100")
+    wait_for(lambda: not file.exists(), what="the file to go")
+    # Another one of the same id, which devward was not asked to keep.
+    offering.create(chip)
+    wait_for(lambda: "pin-other-identity" in offering.codes(), what="the finding")
+    assert check(offering, "ascend.com/vnpu=100")[0] is False
+    assert not file.exists()
+    offering.daemon.call("Pin", "sst", target, "the new one", "0")
+    wait_for(file.exists, what="the file")
+    offering.daemon.call("Unpin", "st", target, "0")
+    wait_for(lambda: not file.exists(), what="the file to go")
 
 
 def test_each_file_is_adopted_by_its_own_name(offering: NpuNode) -> None:

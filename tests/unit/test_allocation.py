@@ -202,7 +202,13 @@ def test_the_three_names_of_a_device(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "device"),
-    [("ascend.com/npu=7", "ascend.com/npu=7"), ("/dev/davinci7", "ascend.com/npu=7"), ("ascend.com/npu=all", "ascend.com/npu=all")],
+    [
+        ("ascend.com/npu=7", "ascend.com/npu=7"),
+        ("/dev/davinci7", "ascend.com/npu=7"),
+        ("ascend.com/npu=all", "ascend.com/npu=all"),
+        ("ascend.com/vnpu=164", "ascend.com/vnpu=164"),
+        ("/dev/vdavinci164", "ascend.com/vnpu=164"),
+    ],
 )
 def test_the_names_of_an_npu(name: str, device: str) -> None:
     assert parse_device(name) == device
@@ -215,7 +221,16 @@ def test_what_is_no_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["nvidia.com/gpu=0", "/dev/null", "KVM", "hyperlight.dev/hypervisor=other", "ascend.com/npu=07", "/dev/davinci7 "]
+    "name",
+    [
+        "nvidia.com/gpu=0",
+        "/dev/null",
+        "KVM",
+        "hyperlight.dev/hypervisor=other",
+        "ascend.com/npu=07",
+        "ascend.com/vnpu=all",
+        "/dev/davinci7 ",
+    ],
 )
 def test_what_is_not_known(name: str) -> None:
     with pytest.raises(NoSuchDevice):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from devward import names
 from devward.cdi import spec, store
 from devward.config import NpuConfig
-from devward.model import Health, Identity, Reason
+from devward.model import Health, Identity, Pin, Reason
 from devward.npu import offers, outfit
 from devward.npu.chips import identity_of
 from devward.npu.complaints import Fault
@@ -20,7 +20,8 @@ from devward.npu.families import shared
 from devward.npu.host import HostNode, Surroundings
 from devward.npu.inventory import Picture, Unavailable, assess
 from devward.npu.memory import NO_MEMORY
-from devward.npu.views import UNKNOWN_NUMBER, CardView
+from devward.npu.pins import Sight, judge
+from devward.npu.views import UNKNOWN_NUMBER, CardView, Use
 from devward.npu.vnpu_cfg import ABSENT
 from sim.npu_host import around, chip, inventory
 
@@ -235,6 +236,105 @@ def test_what_the_broker_cannot_be_asked_about_is_unknown_and_not_complete() -> 
     assert {card.identity for card in later.cards} == {Identity.UNKNOWN}
     assert later.in_doubt
     assert not picture().in_doubt
+
+
+# --- vNPUs ----------------------------------------------------------------------------------------------------------------
+DIVIDED = inventory(chip(0, 100), chip(3, 148, 150))
+SEEN = picture(DIVIDED)
+
+
+def pin(vdev: int | None, *, of: Picture = SEEN, die: str = "", template: str = "vir05_1c_16g") -> Pin:
+    """Return a pin of what is there now, or of a whole NPU."""
+    owner = next(card for card in SEEN.cards if vdev is None or card.phy_id == (vdev - 100) // 16)
+    target = die or owner.die_id
+    if vdev is None:
+        return Pin(target, "x", 0, NOW)
+    return Pin(f"{target}/{vdev}/{template}", "x", 0, NOW, of.lasting.get(f"v{vdev:04d}", ""))
+
+
+def vnpus(*pins: Pin, seen: Picture = SEEN, there: "Outfit | None" = OUTFIT) -> Any:
+    report = judge(pins, Sight(seen.cards, seen.vnpus, seen.lasting, seen.in_doubt))
+    return offers.of_vnpus(report, seen.cards, there, NpuConfig())
+
+
+def only(offer: Any) -> tuple[str, Identity, Reason]:
+    (one,) = offer.candidates
+    return one.device, one.identity, one.reason
+
+
+VNPU = f"{names.VNPU_CDI_KIND}=148"
+
+
+def test_a_vnpu_that_is_pinned_itself_is_offered_and_no_other() -> None:
+    assert only(vnpus(pin(148))) == (VNPU, Identity.VALID, Reason.OK)
+    assert vnpus().candidates == ()
+    assert vnpus(pin(None)).candidates == (), "a pin of the NPU offers none of its vNPUs"
+
+
+def test_the_document_of_a_vnpu_gives_it_the_name_that_containers_look_for() -> None:
+    rendered = vnpus(pin(148)).render([VNPU], [VNPU])
+    assert spec.load(rendered, names.VNPU_CDI_FILE).devices == (VNPU,)
+    (made,) = json.loads(rendered)["devices"]
+    assert made["containerEdits"]["deviceNodes"] == [node("/dev/davinci148", hostPath="/dev/vdavinci148")]
+    assert next(one["path"] for one in json.loads(rendered)["containerEdits"]["deviceNodes"]) == "/dev/davinci_manager"
+
+
+def test_a_vnpu_that_came_after_the_pin_is_not_offered() -> None:
+    later = inventory(chip(0, 100), chip(3, 148, 150))
+    surroundings = around(later)
+    assert surroundings.nodes is not None
+    anew = replace(surroundings.nodes["vdavinci148"], inode=4711)
+    seen = picture(later, replace(surroundings, nodes={**surroundings.nodes, "vdavinci148": anew}))
+    assert only(vnpus(pin(148), seen=seen)) == (VNPU, Identity.INVALID, Reason.PIN_OTHER_IDENTITY)
+    assert only(vnpus(pin(148, of=seen), seen=seen))[1] is Identity.VALID
+
+
+def test_where_a_kubelet_runs_none_is_offered() -> None:
+    there = replace(OUTFIT, kubelet="process 7, kubelet")
+    assert only(vnpus(pin(148), there=there)) == (VNPU, Identity.INVALID, Reason.VNPU_CLAIMS_UNKNOWN)
+
+
+def test_a_vnpu_that_is_gone_is_missing_and_one_that_may_be_there_is_unknown() -> None:
+    gone = picture(inventory(chip(0, 100), chip(3)))
+    assert only(vnpus(pin(148), seen=gone)) == (VNPU, Identity.MISSING, Reason.PIN_UNMATCHED)
+    assert only(vnpus(pin(148), seen=Picture(in_doubt=True)))[:2] == (VNPU, Identity.UNKNOWN)
+    assert vnpus(pin(148), seen=Picture(in_doubt=True)).render is None
+    assert vnpus(pin(148), there=None).render is None
+    assert only(vnpus(pin(148), there=None))[1] is Identity.UNKNOWN
+
+
+def test_a_vnpu_whose_node_is_another_s_is_established_not_to_be_it() -> None:
+    surroundings = around(DIVIDED)
+    assert surroundings.nodes is not None
+    other = replace(surroundings.nodes["vdavinci148"], kernel_name="null")
+    seen = picture(DIVIDED, replace(surroundings, nodes={**surroundings.nodes, "vdavinci148": other}))
+    assert only(vnpus(pin(148), seen=seen)) == (VNPU, Identity.INVALID, Reason.NPU_NODE_MISMATCH)
+
+
+def test_of_two_pins_with_one_id_the_one_that_matches_counts() -> None:
+    elsewhere = pin(148, die="AAAAAAAA-AAAAAAAA-AAAAAAAA-AAAAAAAA-AAAAAAAA")
+    for pins in ((pin(148), elsewhere), (elsewhere, pin(148))):
+        assert only(vnpus(*pins)) == (VNPU, Identity.VALID, Reason.OK)
+
+
+def test_without_a_shared_node_no_vnpu_is_offered() -> None:
+    assert only(vnpus(pin(148), there=Outfit())) == (VNPU, Identity.MISSING, Reason.NPU_SHARED_NODE_MISSING)
+
+
+def test_objections_to_a_vnpu() -> None:
+    def against(seen: Picture, name: int = 148, there: Outfit = OUTFIT) -> Reason | None:
+        found = offers.objection(f"{names.VNPU_CDI_KIND}={name}", seen.cards, seen.vnpus, there)
+        return found[0] if found is not None else None
+
+    assert against(SEEN) is None
+    assert against(SEEN, 149) is Reason.DEVICE_MISSING
+    assert against(SEEN, there=Outfit()) is Reason.NPU_SHARED_NODE_MISSING
+    used = replace(SEEN, vnpus=tuple(replace(view, use=Use.IN_USE) for view in SEEN.vnpus))
+    assert against(used) is Reason.VNPU_IN_USE
+    unknown = replace(SEEN, vnpus=tuple(replace(view, use=Use.UNKNOWN) for view in SEEN.vnpus))
+    assert against(unknown) is Reason.VNPU_IN_USE, "what is not known to be idle is in use"
+    unhealthy = picture(inventory(chip(3, 148, health=1)))
+    assert against(unhealthy) is Reason.NPU_UNHEALTHY
 
 
 # --- objections -----------------------------------------------------------------------------------------------------------

@@ -20,8 +20,10 @@ class Host:
 
     def __init__(self, root: Path) -> None:
         self.root, self.devices, self.sysfs = root / "root", root / "dev", root / "sys"
-        for directory in (self.root, self.devices, self.sysfs / "dev/char"):
+        self.proc = root / "proc"
+        for directory in (self.root, self.devices, self.sysfs / "dev/char", self.proc / "net"):
             directory.mkdir(parents=True)
+        (self.proc / "net/unix").write_text("Num       RefCount Protocol Flags    Type St Inode Path\n")
 
     def node(self, name: str, minor: int, kernel_name: str | None = None) -> None:
         path = self.devices / name
@@ -43,7 +45,7 @@ class Host:
         return self.file(f"{LIST_DIRECTORY}/{name}", content)
 
     def read(self) -> Outfit:
-        return read_outfit(str(self.root), str(self.devices), str(self.sysfs))
+        return read_outfit(str(self.root), str(self.devices), str(self.sysfs), str(self.proc))
 
 
 @pytest.fixture
@@ -181,6 +183,27 @@ def test_what_is_neither_file_nor_directory_is_not_mounted(host: Host) -> None:
     os.mkfifo(host.root / "fifo")
     host.list("/fifo\n")
     assert host.read().mounts == ()
+
+
+# --- a kubelet --------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["kubelet", "k3s-server", "kubelite"])
+def test_a_kubelet_shows_by_its_process(host: Host, name: str) -> None:
+    for pid, comm in (("1", "systemd"), ("77", name), ("self", "kubelet")):
+        (host.proc / pid).mkdir()
+        (host.proc / pid / "comm").write_text(f"{comm}\n")
+    (host.proc / "78").mkdir()  # ended since it was listed
+    assert host.read().kubelet == f"process 77, {name}"
+
+
+def test_a_kubelet_shows_by_its_socket(host: Host) -> None:
+    with open(host.proc / "net/unix", "a") as file:
+        file.write("0000000000000000: 00000002 00000000 00010000 0001 01 12345 /data/kubelet/device-plugins/kubelet.sock\n")
+    assert "socket" in host.read().kubelet
+
+
+def test_what_cannot_be_read_counts_as_a_kubelet(host: Host) -> None:
+    (host.proc / "net/unix").unlink()
+    assert "net/unix" in host.read().kubelet
 
 
 def test_the_usual_places_are_plain_paths() -> None:

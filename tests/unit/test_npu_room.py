@@ -83,7 +83,7 @@ def test_without_npus_there_is_nothing_to_show_and_nothing_to_do(desk: Desk) -> 
         await room.configure(NpuConfig(NpuDevices.OFF))
         await room.configure(NpuConfig())
         assert (tuple(room.cards()), tuple(room.vnpus()), tuple(room.findings())) == ((), (), ())
-        assert room.describe() == {"host": {}, "cards": [], "vnpus": []}
+        assert room.describe() == {"host": {}, "kubelet": "", "cards": [], "vnpus": []}
         assert json.loads(room.explain_vnpu("v0100", {"pins": []})) == {"name": "v0100"}
         assert asyncio.all_tasks() == {asyncio.current_task()}
         await room.close()

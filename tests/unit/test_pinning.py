@@ -18,6 +18,7 @@ from devward.config import NpuConfig
 from devward.errors import LimitsExceeded, NoSuchPin, StateError
 from devward.journal import Journal
 from devward.model import MAXIMUM_PINS, REASON_TEXT, ActionRequest, ActionResult, Caller, NpuDevices, Outcome, Pin, Reason, Trigger
+from devward.npu.document import Outfit
 from devward.npu.facts import Inventory
 from devward.npu.host import Surroundings
 from devward.npu.inventory import Unavailable, assess
@@ -65,6 +66,7 @@ class Room:
 
     def __init__(self) -> None:
         self.shown = Sight()
+        self.outfit = Outfit()
 
     def sight(self) -> Sight:
         return self.shown
@@ -206,6 +208,15 @@ def test_an_npu_is_pinned_without_an_identity(desk: Desk) -> None:
     report = desk.pinning.report()
     assert report is not None
     assert [one.view.name for one in report.vnpus] == ["v0100", "v0101"]
+
+
+def test_what_is_pinned_and_not_offered_since_a_kubelet_runs_is_a_finding(desk: Desk) -> None:
+    desk.pin()
+    assert desk.pinning.findings() == ()
+    desk.room.outfit = Outfit(kubelet="process 7, kubelet")
+    (finding,) = desk.pinning.findings()
+    assert (finding.code, finding.subject) == (Reason.VNPU_CLAIMS_UNKNOWN, "ascend.com-vnpu.json")
+    assert "process 7" in finding.text
 
 
 def test_a_pin_survives_a_restart_and_offers_the_same_vnpu(desk: Desk) -> None:

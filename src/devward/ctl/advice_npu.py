@@ -137,6 +137,13 @@ NPU_ADVICE: Final[Mapping[Reason, Advice]] = MappingProxyType(
         Reason.VNPU_FUNCTION_MISMATCH: Advice(_VNPU, (_SMI_VNPUS, _REPORT)),
         Reason.VNPU_TEMPLATE_UNKNOWN: Advice(_VNPU, (_SMI_VNPUS, _REPORT)),
         Reason.VNPU_USE_UNKNOWN: Advice(_VNPU + " What is not known to be idle counts as in use.", (_SMI_VNPUS, _DRIVER)),
+        Reason.VNPU_IN_USE: Advice(
+            "The container that has it is not affected; another one has to wait, or be given another vNPU.", (_SMI_VNPUS, _AGAIN)
+        ),
+        Reason.VNPU_CLAIMS_UNKNOWN: Advice(
+            "devward does not offer the vNPU to containers by a CDI name. It stays pinned, and Pods are not affected.",
+            (_step("On a host with a kubelet, let the scheduler hand vNPUs out."),),
+        ),
         Reason.VNPU_NOT_RECORDED: Advice(
             "Containers that use one are not affected until the reboot.",
             (

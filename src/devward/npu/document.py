@@ -18,7 +18,7 @@ _MOUNT_OPTIONS: Final = ("rbind", "rprivate", "ro")
 
 @dataclass(frozen=True, slots=True)
 class Outfit:
-    """What this host has of what a container needs beside an NPU's own node."""
+    """What this host has of what a container needs beside an NPU's own node, and who else may hand NPUs out."""
 
     #: Shared nodes, as names below /dev.
     nodes: frozenset[str] = frozenset()
@@ -28,6 +28,8 @@ class Outfit:
     libraries: tuple[str, ...] = ()
     #: What could not be read.
     problems: tuple[Finding, ...] = ()
+    #: What shows that a kubelet runs on this host, or why that is not known; empty where none does.
+    kubelet: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from devward.devices.health import sentence
 from devward.model import REASON_TEXT, Finding, Health, Identity, Reason
 from devward.npu.document import Entry, Outfit, Owner, render
 from devward.npu.families import Shared, shared
-from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView, VnpuView
+from devward.npu.pins import JudgedPin, PinReport, Standing, Target
+from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView, Use, VnpuView
 
 _HEALTH: Final = {CardHealth.HEALTHY: Health.HEALTHY, CardHealth.UNHEALTHY: Health.UNHEALTHY, CardHealth.UNKNOWN: Health.UNKNOWN}
 
@@ -32,6 +33,55 @@ def of_cards(cards: Sequence[CardView], outfit: Outfit, config: NpuConfig, *, co
     return Offer(candidates, _renderer(names.NPU_CDI_KIND, entries, common, outfit, config), complete=complete)
 
 
+def of_vnpus(report: PinReport, cards: Sequence[CardView], outfit: Outfit | None, config: NpuConfig) -> Offer:
+    """Return the vNPUs that are pinned themselves. Where a kubelet runs its Pods may claim their NPUs, and none is offered."""
+    common = _shared(cards, outfit) if outfit is not None else None
+    best: dict[int, Candidate] = {}
+    for judged in report.pins:
+        vdev = Target.parse(judged.pin.target).vdev
+        if vdev is None:
+            continue
+        candidate = Candidate(f"{names.VNPU_CDI_KIND}={vdev}", f"/dev/vdavinci{vdev}", *_pinned(judged, common, cards, outfit))
+        # Ids are unique on a host; of several dies that had the id, only one can have it now.
+        known = best.get(vdev)
+        if known is None or _RANK.index(candidate.identity) < _RANK.index(known.identity):
+            best[vdev] = candidate
+
+    def entries(devices: Sequence[str], _members: Sequence[str]) -> list[Entry]:
+        return [Entry(_name(device), ((f"/dev/vdavinci{_name(device)}", f"/dev/davinci{_name(device)}"),)) for device in devices]
+
+    # Before anything is known of the NPUs the document cannot be told, and what is in the file stays.
+    render = _renderer(names.VNPU_CDI_KIND, entries, common, outfit, config) if cards and common and outfit else None
+    return Offer(tuple(best.values()), render)
+
+
+#: Of several pins with one id, which counts.
+_RANK: Final = (Identity.VALID, Identity.UNKNOWN, Identity.INVALID, Identity.MISSING)
+#: It is established that the vNPU, or its NPU, is not what it claims to be.
+_OTHERS: Final = frozenset({
+    Reason.VNPU_ID_SHARED, Reason.VNPU_FUNCTION_MISMATCH, Reason.NPU_NODE_MISMATCH, Reason.NPU_DIE_CHANGED, Reason.NPU_DIE_SHARED,
+    Reason.NPU_ID_SHARED, Reason.PIN_OTHER_IDENTITY,
+})  # fmt: skip
+
+
+def _pinned(judged: JudgedPin, common: Shared | None, cards: Sequence[CardView], outfit: Outfit | None) -> tuple[Identity, Health, Reason]:
+    """Return identity, health and their reason of a vNPU that is pinned itself."""
+    if judged.standing is Standing.UNMATCHED:
+        return Identity.MISSING, Health.MISSING, Reason.PIN_UNMATCHED
+    if judged.standing is not Standing.MATCHED:
+        identity = Identity.INVALID if judged.reason in _OTHERS else Identity.UNKNOWN
+        return identity, Health.UNKNOWN, judged.reason
+    if common is None or outfit is None:
+        return Identity.UNKNOWN, Health.UNKNOWN, Reason.NOT_CHECKED
+    if outfit.kubelet:
+        return Identity.INVALID, Health.UNKNOWN, Reason.VNPU_CLAIMS_UNKNOWN
+    if common.missing:
+        return Identity.MISSING, Health.UNKNOWN, Reason.NPU_SHARED_NODE_MISSING
+    die = Target.parse(judged.pin.target).die
+    health = next((_HEALTH[card.health] for card in cards if card.die_id == die), Health.UNKNOWN)
+    return Identity.VALID, health, Reason.OK
+
+
 def findings(cards: Sequence[CardView], outfit: Outfit) -> list[Finding]:
     """Return what keeps containers from using NPUs that are in order by themselves."""
     missing = _shared(cards, outfit).missing
@@ -41,21 +91,45 @@ def findings(cards: Sequence[CardView], outfit: Outfit) -> list[Finding]:
 
 
 def objection(device: str, cards: Sequence[CardView], vnpus: Sequence[VnpuView], outfit: Outfit) -> tuple[Reason, str] | None:
-    """Return why an NPU may not be given to a container, as code and sentence; None if nothing is against it."""
+    """Return why an NPU or vNPU may not be given to a container, as code and sentence; None if nothing is against it.
+
+    Whether a vNPU is pinned, and by whom its NPU is claimed, is another question.
+    """
     name = _name(device)
+    if device.startswith(f"{names.VNPU_CDI_KIND}="):
+        return _vnpu_objection(name, cards, vnpus, outfit)
     those = [card for card in cards if name in ("all", str(card.phy_id))]
     if not those:
         return Reason.DEVICE_MISSING, REASON_TEXT[Reason.DEVICE_MISSING]
     for card in those:
         if card.reason is not Reason.OK:
             return card.reason, f"{card.node or card.name}: {card.text}"
-    missing = _shared(cards, outfit).missing
-    if missing:
-        return Reason.NPU_SHARED_NODE_MISSING, sentence(Reason.NPU_SHARED_NODE_MISSING, f"{names.DEVICE_DIRECTORY}/{missing[0]}")
+    lacking = _lacking(cards, outfit)
+    if lacking is not None:
+        return lacking
     divided = next((vnpu for vnpu in vnpus if vnpu.card in {card.name for card in those}), None)
     if divided is not None:
         return Reason.NPU_DIVIDED, sentence(Reason.NPU_DIVIDED, f"vNPU {divided.vdev} of card {divided.card}")
     return None
+
+
+def _vnpu_objection(name: str, cards: Sequence[CardView], vnpus: Sequence[VnpuView], outfit: Outfit) -> tuple[Reason, str] | None:
+    those = [vnpu for vnpu in vnpus if str(vnpu.vdev) == name]
+    if not those:
+        return Reason.DEVICE_MISSING, REASON_TEXT[Reason.DEVICE_MISSING]
+    for vnpu in those:
+        if vnpu.reason is not Reason.OK:
+            return vnpu.reason, f"{vnpu.node or vnpu.name}: {vnpu.text}"
+        if vnpu.use is not Use.IDLE:
+            return Reason.VNPU_IN_USE, REASON_TEXT[Reason.VNPU_IN_USE]
+    return _lacking(cards, outfit)
+
+
+def _lacking(cards: Sequence[CardView], outfit: Outfit) -> tuple[Reason, str] | None:
+    missing = _shared(cards, outfit).missing
+    if not missing:
+        return None
+    return Reason.NPU_SHARED_NODE_MISSING, sentence(Reason.NPU_SHARED_NODE_MISSING, f"{names.DEVICE_DIRECTORY}/{missing[0]}")
 
 
 def _standing(card: CardView, common: Shared) -> tuple[Identity, Health, Reason]:

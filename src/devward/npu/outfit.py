@@ -16,6 +16,7 @@ from typing import Final
 
 from devward import names
 from devward.cluster.files import read_file
+from devward.cluster.kubelet_signs import sign_of_kubelet
 from devward.devices.health import sentence
 from devward.model import Finding, Reason
 from devward.npu.document import Outfit
@@ -50,14 +51,14 @@ DIRECTORY_LIMIT: Final = 256
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,63}", re.ASCII)
 
 
-def read_outfit(root: str = "", devices: str = names.DEVICE_DIRECTORY, sysfs: str = names.SYSFS) -> Outfit:
+def read_outfit(root: str = "", devices: str = names.DEVICE_DIRECTORY, sysfs: str = names.SYSFS, proc: str = "/proc") -> Outfit:
     """Look at this host, or at one below `root`; never raises."""
     problems: list[Finding] = []
     nodes = frozenset(_shared_nodes(devices, sysfs, problems))
     paths = _listed(root, problems)
     existing = [path for path in dict.fromkeys((*paths, *MORE_PATHS)) if _exists(root + path)]
     libraries = tuple(path for path in LIBRARY_DIRECTORIES if os.path.isdir(root + path))
-    return Outfit(nodes, tuple(existing), libraries, tuple(problems))
+    return Outfit(nodes, tuple(existing), libraries, tuple(problems), sign_of_kubelet(proc))
 
 
 # --- nodes -------------------------------------------------------------------------------------------------------------

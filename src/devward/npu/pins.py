@@ -108,6 +108,11 @@ class JudgedPin:
     #: What tells the one vNPU that it matches from others now; empty where it matches none for certain.
     identity: str = ""
 
+    @property
+    def names_vnpu(self) -> bool:
+        """Whether it is a vNPU that is pinned, and not an NPU with all of them."""
+        return "/" in self.pin.target
+
 
 @dataclass(frozen=True, slots=True)
 class PinReport:

@@ -84,7 +84,13 @@ class NpuRoom:
     def describe(self) -> dict[str, object]:
         """Return everything, for Describe."""
         host = self._watcher.host if self._watcher is not None else {}
-        return {"host": host, "cards": [asdict(view) for view in self.cards()], "vnpus": [asdict(view) for view in self.vnpus()]}
+        outfit = self.outfit
+        return {
+            "host": host,
+            "kubelet": outfit.kubelet if outfit is not None else "",
+            "cards": [asdict(view) for view in self.cards()],
+            "vnpus": [asdict(view) for view in self.vnpus()],
+        }
 
     def sight(self) -> "Sight":
         """Return what pins are matched with."""

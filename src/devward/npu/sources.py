@@ -1,6 +1,6 @@
 """Where the devices of the CDI files of NPUs come from. Loads nothing of NPUs before there is one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from devward import names
@@ -9,7 +9,8 @@ from devward.config import CdiConfig, NpuConfig
 
 if TYPE_CHECKING:
     from devward.npu.document import Outfit
-    from devward.npu.views import CardView
+    from devward.npu.pins import PinReport
+    from devward.npu.views import CardView, VnpuView
 
 
 class Npus(Protocol):
@@ -33,6 +34,9 @@ class Npus(Protocol):
 
     def cards(self) -> "Sequence[CardView]":
         """Return every NPU."""
+
+    def vnpus(self) -> "Sequence[VnpuView]":
+        """Return every vNPU."""
 
 
 class CardSource:
@@ -63,3 +67,35 @@ class CardSource:
         from devward.npu import offers
 
         return offers.of_cards(cards, outfit, self._npus.config, complete=self._npus.complete)
+
+
+class VnpuSource:
+    """The vNPUs that are pinned, by their ids: devward offers nothing that it may destroy."""
+
+    file_name = names.VNPU_CDI_FILE
+    cdi_kind = names.VNPU_CDI_KIND
+    aggregate = ""
+
+    def __init__(self, npus: Npus, pins: "Callable[[], PinReport | None]") -> None:
+        """`pins` returns how every pin stands, None where there is none."""
+        self._npus = npus
+        self._pins = pins
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a vNPU is pinned."""
+        report = self._pins()
+        return report is not None and any(judged.names_vnpu for judged in report.pins)
+
+    def node(self, device: str) -> str:
+        """Return the path of the device node that goes with a qualified name."""
+        return f"{names.DEVICE_DIRECTORY}/vdavinci{device.rpartition('=')[2]}"
+
+    def offer(self, config: CdiConfig) -> Offer:
+        """Return what may be in the file now. What is not pinned is none of it, whatever may be there."""
+        report, outfit = self._pins(), self._npus.outfit
+        if report is None:
+            return Offer((), None)
+        from devward.npu import offers
+
+        return offers.of_vnpus(report, self._npus.cards(), outfit, self._npus.config)

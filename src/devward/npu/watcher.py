@@ -51,6 +51,7 @@ class Paths:
     udev_control: str = names.UDEV_CONTROL_SOCKET
     #: What the paths of the vendor's files are below.
     root: str = ""
+    proc: str = "/proc"
 
 
 _PATHS: Final = Paths()
@@ -233,7 +234,7 @@ class NpuWatcher:
 
     def _read_host(self) -> tuple[dict[str, HostNode] | None, str, vnpu_cfg.Records, Outfit]:
         paths = self._paths
-        records, outfit = vnpu_cfg.read(paths.records), read_outfit(paths.root, paths.devices, paths.sysfs)
+        records, outfit = vnpu_cfg.read(paths.records), read_outfit(paths.root, paths.devices, paths.sysfs, paths.proc)
         try:
             return read_nodes(paths.devices, paths.sysfs), "", records, outfit
         except OSError as error:
