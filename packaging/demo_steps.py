@@ -203,7 +203,7 @@ def monitored(demo: Demo) -> Iterator[None]:
     try:
         yield
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()  # heard even where SIGINT is ignored, as in a shell's background
         said = process.communicate()[0]
     say_command("devwardctl monitor     # ran meanwhile")
     print("".join(f"  {line}\n" for line in said.splitlines()), end="")
@@ -280,7 +280,6 @@ def main() -> None:
     given = arguments.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="devward-demo-"))
     demo = Demo(scratch, simulate=given.simulate)
-    builder = Builder(scratch / "library")
     try:
         print(bold("devward: the warden of this host's accelerator devices"))
         if demo.simulated:
@@ -293,6 +292,7 @@ def main() -> None:
         break_and_watch(demo)
         chapter("3. Another tool leaves a file that defines the same device: engines could use neither. devward steps back and says why.")
         conflict(demo)
+        builder = Builder(scratch / "library")
         chapter(f"4. Something is mounted over /dev/{demo.kind}: it still opens, but it is not the device. No container may be given it.")
         fault(demo)
         with ascend_node(builder.result(), scratch / "journal", demo.address) as npus:
