@@ -17,9 +17,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from demo_npus import HANG_LIMIT, TEMPLATE, Builder, Npus, ascend_node
+from demo_stage import DEADLINE, mount, set_stage, wait
+
+from devward.model import Reason
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 SPEC_NAME = "hyperlight.dev-hypervisor.json"
-DEADLINE = 30.0
 BUS_CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig>
@@ -62,8 +66,7 @@ class Demo:
 
     def start(self) -> float:
         """Start everything and return the seconds from the start of devwardd to its READY."""
-        if self.simulated:
-            simulate_device()
+        set_stage(simulated=self.simulated)
         self._socket.bind(str(self.scratch / "journal"))
         threading.Thread(target=self._read_journal, daemon=True).start()
         self._notify.bind(str(self.scratch / "notify"))
@@ -117,30 +120,6 @@ class Demo:
             data = self._socket.recv(1 << 20)
             fields = (line.partition("=") for line in data.decode("utf-8", "replace").splitlines())
             self.journal.append({name: value for name, equals, value in fields if equals})
-
-
-def simulate_device() -> None:
-    """Give this namespace a /dev/mshv and the kernel's record of it. The node is /dev/null's: devward only opens that kind of device."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "devward-demo", "/sys/class/misc"], check=True)
-    Path("/sys/class/misc/mshv").mkdir()
-    Path("/sys/class/misc/mshv/dev").write_text("1:3\n")
-    with tempfile.TemporaryDirectory() as keep:
-        subprocess.run(["mount", "--rbind", "/dev", keep], check=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "devward-demo", "/dev"], check=True)
-        for name, number in {"null": (1, 3), "zero": (1, 5), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0), "mshv": (1, 3)}.items():
-            os.mknod(f"/dev/{name}", 0o020666, os.makedev(*number))
-            os.chmod(f"/dev/{name}", 0o666)
-        subprocess.run(["umount", "--lazy", keep], check=True)
-    os.symlink("/proc/self/fd", "/dev/fd")
-
-
-def wait(condition: Callable[[], object], what: str) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        if time.monotonic() > end:
-            raise SystemExit(f"packaging/demo: not within {DEADLINE:g} s: {what}")
-        time.sleep(0.0005)
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -224,7 +203,7 @@ def monitored(demo: Demo) -> Iterator[None]:
     try:
         yield
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()  # heard even where SIGINT is ignored, as in a shell's background
         said = process.communicate()[0]
     say_command("devwardctl monitor     # ran meanwhile")
     print("".join(f"  {line}\n" for line in said.splitlines()), end="")
@@ -234,18 +213,48 @@ def fault(demo: Demo) -> None:
     """Cover the node, within this namespace, as a careless container set-up does."""
     node = f"/dev/{demo.kind}"
     with monitored(demo):
-        cover = demo.scratch / "cover"
-        cover.touch()
-        subprocess.run(["mount", "--bind", "/dev/zero" if demo.simulated else "/dev/null", node], check=True)
+        mount("--bind", "/dev/zero" if demo.simulated else "/dev/null", node)
         wait(lambda: demo.records("device-unusable", ""), "the record of the fault")
         demo.ctl("status")
         demo.ctl("explain", demo.kind)
         demo.ctl("check", demo.kind)
         wait(lambda: not demo.spec.exists(), "the withdrawal after the settling time")
-        subprocess.run(["umount", node], check=True)
+        subprocess.run(["umount", "--no-mtab", node], check=True)
         wait(demo.spec.exists, "the file")
         wait(lambda: len(demo.records("device-usable", "")) >= 2, "the record of the recovery")
     demo.ctl("check", demo.kind)
+
+
+def show_npus(demo: Demo, npus: Npus) -> None:
+    """Let NPUs appear in a daemon that had none, and vNPUs come and go."""
+    chip, _ = npus.add(), npus.add()
+    npus.create(chip, used=True)
+    idle = npus.create(chip)
+    npus.wait_listed("v0100", "v0101")
+    demo.ctl("cards")
+    demo.ctl("vnpus")
+    npus.create(chip)
+    took = npus.wait_listed("v0100", "v0101", "v0102")
+    print(f"\n  A third vNPU, {TEMPLATE}, was made on the first NPU: listed after {took:.1f} s.")
+    npus.destroy(idle)
+    took = npus.wait_listed("v0100", "v0102")
+    print(f"  Another program destroyed v0101: not listed any more after {took:.1f} s.")
+    demo.ctl("vnpus")
+
+
+def hang(demo: Demo, npus: Npus) -> None:
+    """Let the library hang, and show what that keeps waiting: nothing."""
+    npus.hang()
+    began = time.monotonic()
+    demo.ctl("check", demo.kind)
+    print(f"  That took {time.monotonic() - began:.2f} s, most of it the start of devwardctl. What became of the NPUs meanwhile:")
+    npus.wait_cards(Reason.NPU_BROKER_SILENT)
+    demo.ctl("cards")
+    demo.ctl("explain", "p000")
+    npus.let_go()
+    took = npus.wait_cards(Reason.OK)
+    print(f"\n  The library answers again, to the broker that was started instead: vouched for after {took:.2f} s.")
+    demo.ctl("cards")
 
 
 def keep(demo: Demo) -> None:
@@ -283,12 +292,19 @@ def main() -> None:
         break_and_watch(demo)
         chapter("3. Another tool leaves a file that defines the same device: engines could use neither. devward steps back and says why.")
         conflict(demo)
+        builder = Builder(scratch / "library")
         chapter(f"4. Something is mounted over /dev/{demo.kind}: it still opens, but it is not the device. No container may be given it.")
         fault(demo)
-        if given.keep:
-            keep(demo)
-        chapter("5. It stops. Its file stays: running guests and the next container do not depend on the daemon.")
-        demo.stop()
+        with ascend_node(builder.result(), scratch / "journal", demo.address) as npus:
+            chapter("5. Ascend NPUs appear. Nodes and vendor's library are simulated; the broker that alone loads it is the real one.")
+            show_npus(demo, npus)
+            chapter("6. The library hangs. Nothing waits for it; of the NPUs nothing is certain any more, and devward says so.")
+            print(f"  The broker ends itself when a call takes {HANG_LIMIT:g} s here, elsewhere 30 s, and another one is started.")
+            hang(demo, npus)
+            if given.keep:
+                keep(demo)
+            chapter("7. It stops. Its files stay: running guests and the next container do not depend on the daemon.")
+            demo.stop()
         stands = "is there" if demo.spec.exists() else "is gone"
         print(f"  {demo.spec.name} {stands}; {len(demo.journal)} records went to the journal's socket")
     finally:

@@ -6,13 +6,14 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 
-from bench import allocation, command, device, events, idle, readers, repair, start
+from bench import allocation, command, device, events, idle, npus, readers, repair, start
 from bench.figure import HEADING, Figures
 from bench.setting import Broken, conditions
 
 #: In this order: what needs a quiet machine comes first.
 MEASUREMENTS: Mapping[str, Callable[[bool], Figures]] = {
     "idle": idle.measure,
+    "npus": npus.measure,
     "memory": idle.measure_imports,
     "start": start.measure,
     "command": command.measure,

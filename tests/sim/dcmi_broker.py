@@ -28,6 +28,16 @@ from devward.npu.protocol import ANSWER_LIMIT, Answer, Request, encode_request, 
 DEADLINE: Final = 60.0
 GOOD: Final = Environment(0, (1, 1), (1, 1), INIT_PID_NAMESPACE, INIT_USER_NAMESPACE, (1 << 41) - 1)
 _TESTS: Final = Path(__file__).resolve().parents[1]
+#: Shell that puts the broker's directory where devward looks for it, and an empty list of device numbers in place of the kernel's.
+_DAEMON_SETUP: Final = """
+mkdir /dev/keep
+mount --bind {host} /dev/keep
+mount -t tmpfs devward-test /run
+mkdir -p /run/devward-dcmi
+mount --move /dev/keep /run/devward-dcmi
+rmdir /dev/keep
+mount -t tmpfs devward-test /sys/dev/char
+"""
 #: What the scan answers while it is told to wait.
 WAIT: Final = "wait"
 
@@ -87,6 +97,11 @@ class BrokerHost:
         self.listener.bind(str(self.socket_path))
         self.listener.listen(16)
         self.processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def daemon_setup(self) -> str:
+        """What a devwardd with private devices runs first, to find this broker."""
+        return _DAEMON_SETUP.format(host=self.directory)
 
     def set_scan(self, result: str) -> None:
         """Let scans answer this from now on."""

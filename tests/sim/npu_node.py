@@ -9,16 +9,6 @@ from sim.dcmi_simulator import Chip, DcmiSimulator, Vnpu
 
 #: A number that no driver has.
 MAJOR = 4000
-#: The broker's directory where devward looks for it, and a list of device numbers that can be written.
-SETUP = """
-mkdir /dev/keep
-mount --bind {host} /dev/keep
-mount -t tmpfs devward-test /run
-mkdir -p /run/devward-dcmi
-mount --move /dev/keep /run/devward-dcmi
-rmdir /dev/keep
-mount -t tmpfs devward-test /sys/dev/char
-"""
 
 
 #: Nodes that containers need beside the NPU's own.
@@ -38,7 +28,7 @@ class NpuNode:
         self.host = host
         self.simulator = simulator
         simulator.set_node(supports_recover=0)
-        self.daemon = DaemonProcess(directory, private_devices=True, setup=SETUP.format(host=host.directory))
+        self.daemon = DaemonProcess(directory, private_devices=True, setup=host.daemon_setup)
 
     def start_broker(self) -> None:
         self.host.start(self.simulator.environment)

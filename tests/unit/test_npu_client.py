@@ -136,7 +136,7 @@ def test_an_honest_broker_is_heard(play: Callable[[Scene], None]) -> None:
         assert await bench.list() == SAID
         assert await bench.list() == SAID
         assert bench.connections == 2
-        assert bench.client.pause == 0
+        assert (bench.client.failed, bench.client.pause) == (False, 0)
 
     play(scene)
 
@@ -265,6 +265,7 @@ def test_a_silent_broker_is_left_within_the_deadline(play: Callable[[Scene], Non
         failure = await bench.failure()
         assert failure.reason is Reason.NPU_BROKER_SILENT
         assert bench.clock.monotonic() - began == pytest.approx(room.LIST_SECONDS)
+        assert (bench.client.failed, bench.client.pause) == (True, 0), "it is over, not absent"
         began = bench.clock.monotonic() + bench.client.pause
         await asyncio.sleep(bench.client.pause)
         assert isinstance(await bench.client.inspect(0, 0), Unavailable)

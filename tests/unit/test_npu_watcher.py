@@ -56,12 +56,14 @@ class FakeClient:
     def __init__(self) -> None:
         self.answer: Inventory | Unavailable | Exception = SAID
         self.seconds = 0.0
+        self.failed = False
         self.pause = 0.0
         self.asked: list[tuple[float, bool]] = []
 
     async def list(self, *, urgent: bool) -> Inventory | Unavailable:
         self.asked.append((asyncio.get_running_loop().time(), urgent))
         await asyncio.sleep(self.seconds)
+        self.failed = isinstance(self.answer, Unavailable)
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -251,6 +253,19 @@ def test_the_broker_is_asked_again_when_its_pause_is_over(play: Play) -> None:
         bench.client.answer, bench.client.pause = SAID, 0.0
         await asyncio.sleep(6)
         assert bench.client.asked[1][1] is False
+        assert bench.watcher.picture.cards[0].reason is Reason.OK
+
+    play(scene)
+
+
+def test_a_failure_that_took_longer_than_its_pause_is_not_waited_out_for_a_minute(play: Play) -> None:
+    async def scene(bench: Bench) -> None:
+        bench.client.answer, bench.client.seconds = SILENT, 10.0
+        bench.watcher.wake(Trigger.INOTIFY)
+        await asyncio.sleep(10.5)
+        assert bench.watcher.picture.cards[0].reason is Reason.NPU_BROKER_SILENT
+        bench.client.answer, bench.client.seconds = SAID, 0.0
+        await asyncio.sleep(10)
         assert bench.watcher.picture.cards[0].reason is Reason.OK
 
     play(scene)

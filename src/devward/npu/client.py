@@ -95,8 +95,13 @@ class BrokerClient:
         self._kills = 0
 
     @property
+    def failed(self) -> bool:
+        """Whether the broker could not be asked when it was asked last."""
+        return self._failure is not None
+
+    @property
     def pause(self) -> float:
-        """Seconds until the broker is asked again after a failure; 0 if there was none."""
+        """Seconds until the broker is asked again after a failure; 0 if there was none, or if the failure itself took that long."""
         if self._failure is None:
             return 0.0
         pause = min(FIRST_PAUSE * 2.0 ** min(self._failures - 1, 16), LONGEST_PAUSE)

@@ -181,7 +181,8 @@ class NpuWatcher:
         waits = [LOOK_INTERVAL]
         if self.picture.unsettled:
             waits.append(SETTLE_INTERVAL)
-        if self._client.pause > 0:
+        if self._client.failed:
+            # May be over already: a broker that is silent takes longer to fail than the first pauses are.
             waits.append(self._client.pause)
         return min(waits)
 
