@@ -23,7 +23,7 @@ from demo_stage import DEADLINE, mount, set_stage, wait
 from devward.model import Reason
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-SPEC_NAME = "hyperlight.dev-hypervisor.json"
+SPEC_NAME, NPU_SPEC_NAME = "hyperlight.dev-hypervisor.json", "ascend.com-npu.json"
 BUS_CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig>
@@ -233,6 +233,11 @@ def show_npus(demo: Demo, npus: Npus) -> None:
     npus.wait_listed("v0100", "v0101")
     demo.ctl("cards")
     demo.ctl("vnpus")
+    # The second NPU is whole, and containers may have it; the first is divided.
+    wait((demo.cdi / NPU_SPEC_NAME).exists, "the CDI file of NPUs")
+    demo.ctl("specs")
+    demo.ctl("check", "ascend.com/npu=1")
+    demo.ctl("check", "ascend.com/npu=0")
     npus.create(chip)
     took = npus.wait_listed("v0100", "v0101", "v0102")
     print(f"\n  A third vNPU, {TEMPLATE}, was made on the first NPU: listed after {took:.1f} s.")

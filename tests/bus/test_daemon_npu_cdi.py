@@ -93,11 +93,14 @@ def test_a_file_that_is_tampered_with_is_repaired_like_the_hypervisor_s(offering
     def successes() -> list[Record]:
         return offering.daemon.events("spec-repair", DEVWARD_OUTCOME="success", DEVWARD_CDI_FILE=str(path(offering)))
 
+    # Put in place whole: a file that is being written is malformed first.
+    other = offering.daemon.directory / "other.json"
+    other.write_bytes(good.replace(b"davinci0", b"davinci1"))
     before = len(successes())
     for tamper in (
         lambda: path(offering).unlink(),
         lambda: path(offering).write_bytes(b"{"),
-        lambda: path(offering).write_bytes(good.replace(b"davinci0", b"davinci1")),
+        lambda: other.replace(path(offering)),
         lambda: path(offering).chmod(0o600),
         lambda: os.chown(path(offering), 1000, 1000),
     ):
