@@ -30,10 +30,13 @@ IN_ORDER = frozenset({SpecState.TRUE, SpecState.CONFLICT, SpecState.SHADOWED})
 
 @dataclass(frozen=True, slots=True)
 class NpuStanding:
-    """How many NPUs there are, and how many can be vouched for. Hypervisor devices do not wait for them."""
+    """How many NPUs there are, how many can be vouched for, and how many of those engines find by our definition."""
 
     usable: int = 0
     total: int = 0
+    offered: int = 0
+    #: Why those that are not offered are not; also where there are NPUs of which nothing is known yet.
+    reasons: tuple[Reason, ...] = ()
 
 
 _NO_NPUS = NpuStanding()
@@ -47,15 +50,13 @@ def judge(
     config_state: ConfigState,
     npus: NpuStanding = _NO_NPUS,
 ) -> Readiness:
-    """Judge: ready when a device is healthy with its spec true, or there is nothing to watch, and the configuration is good.
-
-    NPUs are in the status line alone: nothing is handed out by what devward knows of them.
-    """
+    """Judge: ready when a device or NPU is healthy with its spec true, or there is nothing to watch, and the configuration is good."""
     if not started:
         return Readiness(ready=False, reasons=(f"devwardd: {Reason.STARTING}",), status="starting")
     reasons: list[str] = []
     usable = [device for device in devices if _usable(device, spec)]
-    if devices and not usable:
+    if (devices or npus.total or npus.reasons) and not usable and not npus.offered:
+        reasons += [f"NPUs: {reason}" for reason in npus.reasons]
         reasons += [f"{device.view.node}: {device.view.reason}" for device in devices if device.view.health is not Health.HEALTHY]
         healthy = [device for device in devices if device.view.health is Health.HEALTHY]
         if healthy and spec.state not in IN_ORDER:
@@ -75,7 +76,7 @@ def _status(
     devices: Sequence[DeviceStanding], usable: Sequence[DeviceStanding], spec: SpecView, config_state: ConfigState, npus: NpuStanding
 ) -> str:
     parts = []
-    if not devices and not npus.total:
+    if not devices and not npus.total and not npus.reasons:
         parts.append("nothing to watch on this host")
     for device in devices:
         name = device.view.node
@@ -88,7 +89,11 @@ def _status(
         else:
             parts.append(f"{name} usable, but not for containers: {_first_sentence(device.reason)}")
     if npus.total:
-        parts.append(f"{npus.usable} of {npus.total} NPUs can be vouched for")
+        withheld = npus.reasons if npus.usable > npus.offered else ()
+        why = f", but {npus.offered} are for containers: {_first_sentence(withheld[0])}" if withheld else ""
+        parts.append(f"{npus.usable} of {npus.total} NPUs can be vouched for{why}")
+    elif npus.reasons:
+        parts.append(f"of NPUs nothing is known: {_first_sentence(npus.reasons[0])}")
     if config_state is not ConfigState.GOOD:
         parts.append("the configuration on disk is refused")
     return "; ".join(parts)

@@ -34,7 +34,7 @@ from devward.model import (
 )
 from devward.npu.room import NpuRoom
 from devward.pinning import Pinning
-from devward.readiness import DeviceStanding, NpuStanding, Readiness, judge
+from devward.readiness import IN_ORDER, DeviceStanding, NpuStanding, Readiness, judge
 from devward.remembered import Remembered
 from devward.state import Pause, State
 
@@ -102,14 +102,37 @@ class Service:
         for tracker in self._registry.trackers:
             effective, reason, _ = self._reconciler.effective(qualified(tracker.state.kind))
             standings.append(DeviceStanding(tracker.view(), effective, reason))
-        cards = self._npus.cards()
         return judge(
             started=self.started,
             devices=standings,
             spec=self._reconciler.view(names.HYPERVISOR_CDI_KIND),
             config_state=self._config_state(),
-            npus=NpuStanding(sum(card.reason is Reason.OK for card in cards), len(cards)),
+            npus=self._npu_standing(),
         )
+
+    def _npu_standing(self) -> NpuStanding:
+        cards = self._npus.cards()
+        if not self._npus.watched:
+            return NpuStanding()
+        if not cards:
+            found = [finding.code for finding in self._npus.findings()]
+            return NpuStanding() if self._npus.complete else NpuStanding(reasons=tuple(found[:1]) or (Reason.NOT_CHECKED,))
+        view = self._reconciler.view(names.NPU_CDI_KIND)
+        in_order = view.state in IN_ORDER
+        usable = offered = 0
+        reasons: dict[Reason, None] = {}
+        for card in cards:
+            if card.reason is not Reason.OK:
+                reasons[card.reason] = None
+                continue
+            usable += 1
+            device = f"{names.NPU_CDI_KIND}={card.phy_id}"
+            effective, reason, _ = self._reconciler.effective(device)
+            if in_order and effective and device in view.devices:
+                offered += 1
+            else:
+                reasons[reason if in_order and not effective else view.reason or Reason.CDI_NOT_PUBLISHED] = None
+        return NpuStanding(usable, len(cards), offered, tuple(reasons))
 
     def manager(self) -> ManagerView:
         """Return what is published of the daemon."""

@@ -111,6 +111,17 @@ def test_a_file_that_is_tampered_with_is_repaired_like_the_hypervisor_s(offering
     assert [record["DEVWARD_CAUSE"][0] for record in successes()[before:]] == ["missing", "malformed", "stale", "mode", "owner"]
 
 
+def test_readiness_follows_the_npus_where_the_hypervisor_is_of_no_use(offering: NpuNode) -> None:
+    daemon = offering.daemon
+    daemon.inside("rm -f /dev/kvm")
+    wait_for(lambda: daemon.get("", "Manager", "Ready") is True, what="ready by its NPUs")
+    for chip in offering.simulator.read().chips:
+        offering.simulator.set_chip(chip, health=3)
+    daemon.call("Rescan", "t", "0")
+    wait_for(lambda: daemon.get("", "Manager", "Ready") is False, what="not ready")
+    assert "NPUs: npu-unhealthy" in daemon.get("", "Manager", "NotReadyReasons")  # type: ignore[operator]
+
+
 def test_an_npu_that_is_gone_leaves_and_the_last_takes_the_file_along(offering: NpuNode) -> None:
     offering.simulator.remove_card(1)
     offering.remove("davinci1")

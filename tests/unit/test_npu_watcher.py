@@ -15,7 +15,7 @@ from devward.npu import watcher as room
 from devward.npu.facts import Inventory
 from devward.npu.host import HostNode
 from devward.npu.inventory import Picture, Unavailable
-from devward.npu.watcher import LEAST_INTERVAL, LOOK_INTERVAL, SETTLE_INTERVAL, NpuWatcher, Paths
+from devward.npu.watcher import LEAST_AWAITED, LEAST_INTERVAL, LOOK_INTERVAL, SETTLE_INTERVAL, NpuWatcher, Paths
 from devward.worker import WorkerHung
 from sim.npu_host import BOOT, chip, inventory, node_names, nodes
 from sim.virtual_time import VirtualClock, VirtualTimeLoop, run_virtual
@@ -399,5 +399,72 @@ def test_closing_waits_for_nothing(play: Play) -> None:
         began = asyncio.get_running_loop().time()
         await bench.watcher.close()
         assert asyncio.get_running_loop().time() == began
+
+    play(scene)
+
+
+# --- somebody waits --------------------------------------------------------------------------------------------------------
+def test_whoever_waits_gets_a_look_that_began_after_they_asked(play: Play) -> None:
+    async def scene(bench: Bench) -> None:
+        loop = asyncio.get_running_loop()
+        bench.client.seconds = 5
+        bench.watcher.wake(Trigger.INOTIFY)
+        await asyncio.sleep(2)
+        (under_way,) = [when for when, _ in bench.client.asked]
+        asked = loop.time()
+        await bench.watcher.fresh()
+        assert [when > asked for when, _ in bench.client.asked] == [False, True]
+        assert loop.time() >= under_way + 10, "the look under way says nothing of what came later"
+
+    play(scene)
+
+
+def test_whoever_waits_is_not_held_up_by_what_spaces_looks_out(play: Play) -> None:
+    async def scene(bench: Bench) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(5):
+            began = loop.time()
+            await bench.watcher.fresh()
+            assert loop.time() - began <= LEAST_AWAITED + 0.01
+        times = [when for when, _ in bench.client.asked]
+        assert all(later - sooner >= LEAST_AWAITED - 0.001 for sooner, later in pairwise(times)), "however many ask, one after the other"
+
+    play(scene)
+
+
+def test_those_who_wait_together_share_a_look(play: Play) -> None:
+    async def scene(bench: Bench) -> None:
+        await asyncio.gather(*(bench.watcher.fresh() for _ in range(100)))
+        assert len(bench.client.asked) == 1
+        # A flood of events must not hide behind somebody who waits: without one the looks are a second apart again.
+        for _ in range(100):
+            bench.emit("change", "vdavinci101")
+            await asyncio.sleep(0.05)
+        times = [when for when, _ in bench.client.asked][1:]
+        assert all(later - sooner >= LEAST_INTERVAL - 0.001 for sooner, later in pairwise(times))
+
+    play(scene)
+
+
+def test_nobody_waits_for_a_watcher_that_rests_or_ends(play: Play) -> None:
+    async def scene(bench: Bench) -> None:
+        bench.client.seconds = 5
+        waiting = asyncio.ensure_future(bench.watcher.fresh())
+        await asyncio.sleep(1)
+        late = asyncio.ensure_future(bench.watcher.fresh())
+        await asyncio.sleep(1)
+        await bench.watcher.close()
+        await asyncio.gather(waiting, late)
+        await bench.watcher.fresh()
+        assert len(bench.client.asked) == 1
+
+    play(scene)
+
+
+def test_a_look_that_breaks_off_lets_those_go_that_wait(play: Play) -> None:
+    async def scene(bench: Bench) -> None:
+        bench.client.answer = ValueError("x")  # type: ignore[assignment]
+        await bench.watcher.fresh()
+        assert bench.watcher.picture.in_doubt
 
     play(scene)

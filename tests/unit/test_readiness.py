@@ -34,16 +34,39 @@ def test_nothing_to_watch_is_ready() -> None:
     assert judged(file=spec(SpecState.EMPTY)) == Readiness(ready=True, reasons=(), status="nothing to watch on this host")
 
 
-@pytest.mark.parametrize("usable", [0, 2])
-def test_npus_are_told_and_decide_nothing(usable: int) -> None:
-    npus = NpuStanding(usable, 2)
-    told = f"{usable} of 2 NPUs can be vouched for"
-    alone = judge(started=True, devices=(), spec=spec(SpecState.EMPTY), config_state=ConfigState.GOOD, npus=npus)
-    assert alone == Readiness(ready=True, reasons=(), status=told)
-    beside = judge(started=True, devices=(device(),), spec=spec(), config_state=ConfigState.GOOD, npus=npus)
-    assert beside == Readiness(ready=True, reasons=(), status=f"/dev/kvm usable, its CDI file true; {told}")
-    blocked = judge(started=True, devices=(device(Health.UNHEALTHY),), spec=spec(), config_state=ConfigState.GOOD, npus=npus)
-    assert not blocked.ready
+def with_npus(*devices: DeviceStanding, npus: NpuStanding) -> Readiness:
+    return judge(started=True, devices=devices, spec=spec(), config_state=ConfigState.GOOD, npus=npus)
+
+
+def test_an_npu_that_containers_can_have_is_enough() -> None:
+    npus = NpuStanding(1, 2, 1, (Reason.NPU_UNHEALTHY,))
+    told = "1 of 2 NPUs can be vouched for"
+    assert with_npus(npus=npus) == Readiness(ready=True, reasons=(), status=told)
+    assert with_npus(device(), npus=npus).status == f"/dev/kvm usable, its CDI file true; {told}"
+    assert with_npus(device(Health.UNHEALTHY), npus=npus).ready
+
+
+def test_npus_of_which_none_is_for_containers_are_not_enough() -> None:
+    npus = NpuStanding(0, 2, 0, (Reason.NPU_UNHEALTHY, Reason.NPU_NODE_MISSING))
+    result = with_npus(npus=npus)
+    assert (result.ready, result.reasons) == (False, ("NPUs: npu-unhealthy", "NPUs: npu-node-missing"))
+    assert result.status == "0 of 2 NPUs can be vouched for"
+    assert with_npus(device(), npus=npus).ready, "one device is enough"
+    beside = with_npus(device(Health.UNHEALTHY, Reason.HYPERVISOR_BUSY), npus=npus)
+    assert set(beside.reasons) == {"NPUs: npu-unhealthy", "NPUs: npu-node-missing", "/dev/kvm: hypervisor-busy"}
+
+
+def test_npus_that_are_well_and_in_no_true_file_are_not_enough() -> None:
+    result = with_npus(npus=NpuStanding(2, 2, 0, (Reason.CDI_READ_ONLY,)))
+    assert (result.ready, result.reasons) == (False, ("NPUs: cdi-read-only",))
+    assert result.status.startswith("2 of 2 NPUs can be vouched for, but 0 are for containers: ")
+
+
+def test_a_host_whose_npus_are_not_known_yet_is_not_one_without() -> None:
+    result = with_npus(npus=NpuStanding(reasons=(Reason.NPU_BROKER_SILENT,)))
+    assert (result.ready, result.reasons) == (False, ("NPUs: npu-broker-silent",))
+    assert result.status.startswith("of NPUs nothing is known: ")
+    assert with_npus(device(), npus=NpuStanding(reasons=(Reason.NPU_BROKER_SILENT,))).ready
 
 
 def test_not_ready_before_the_first_pass() -> None:
