@@ -125,6 +125,17 @@ def test_r3_a_file_that_cannot_be_read_is_written() -> None:
     assert (made.step, made.cause, made.detail) == (Step.WRITE, RepairCause.MALFORMED, "it has 9999999 bytes")
 
 
+def test_a_file_that_is_far_longer_than_it_should_be_is_not_judged_at_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> tuple[str, ...]:
+        raise AssertionError("judged")
+
+    padded = DESIRED + b" " * decision.JUDGED_SIZE
+    monkeypatch.setattr(spec, "differences", never)
+    made = plan(regular(padded))
+    assert (made.step, made.cause) == (Step.WRITE, RepairCause.MALFORMED)
+    assert str(decision.JUDGED_SIZE) in made.detail
+
+
 def test_r4_a_stale_file_is_written_and_the_differences_are_told() -> None:
     made = plan(regular(STALE))
     assert (made.step, made.cause, made.reason) == (Step.WRITE, RepairCause.STALE, Reason.CDI_STALE)

@@ -68,11 +68,13 @@ def test_nodes_are_those_that_the_kernel_calls_so(host: Host) -> None:
     os.mknod(host.devices / "dvpp_cmdlist", stat.S_IFCHR | 0o600, os.makedev(241, 1))
     (host.devices / "sys").write_text("no device")
     (host.devices / "svm0").symlink_to("devmm_svm")
+    os.mknod(host.devices / "vdec", stat.S_IFBLK | 0o600, os.makedev(240, 7))
+    (host.sysfs / "dev/char/240:7").symlink_to("../../devices/vdec")
     host.node("davinci0", 6)
     found = host.read()
     assert found.nodes == {"davinci_manager", "devmm_svm", "uburma/udma0", "ummu/tid"}
     assert {(problem.code, problem.subject) for problem in found.problems} == {
-        (Reason.NPU_NODE_MISMATCH, f"/dev/{name}") for name in ("hisi_hdc", "dvpp_cmdlist", "sys", "svm0")
+        (Reason.NPU_NODE_MISMATCH, f"/dev/{name}") for name in ("hisi_hdc", "dvpp_cmdlist", "sys", "svm0", "vdec")
     }
 
 
