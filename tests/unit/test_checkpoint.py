@@ -314,14 +314,12 @@ def test_every_single_changed_character_of_a_text_is_noticed() -> None:
             assert defect_of(changed), changed
 
 
+KEYS = st.sampled_from(["Data", "Checksum", "PodDeviceEntries", "RegisteredDevices", "PodUID"]) | st.text(max_size=4)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
+
+
 @hypothesis.given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-        lambda inner: (
-            st.lists(inner)
-            | st.dictionaries(st.sampled_from(["Data", "Checksum", "PodDeviceEntries", "RegisteredDevices", "PodUID"]) | st.text(), inner)
-        ),
-    )
+    st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12)
 )
 def test_other_json_is_refused_by_name(value: Any) -> None:
     assert isinstance(defect_of(json.dumps(value).encode()), Defect)
