@@ -248,9 +248,11 @@ def test_the_same_size_and_time_in_another_file_are_read(desk: Desk) -> None:
     desk.write(good(3))
     facts = os.stat(desk.directory / FILE_NAME)
     assert cards_of(desk.read()) == [{3}]
-    write(desk.directory, good(4))
+    # The checksum may have a digit more.
+    other = next(card for card in range(4, 10) if len(good(card)) == len(good(3)))
+    write(desk.directory, good(other))
     os.utime(desk.directory / FILE_NAME, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    assert cards_of(desk.read()) == [{4}]
+    assert cards_of(desk.read()) == [{other}]
 
 
 def test_what_was_bad_and_did_not_change_costs_no_second_look(desk: Desk, parsed: list[bytes]) -> None:
