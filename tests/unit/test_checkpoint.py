@@ -155,6 +155,14 @@ def test_numa_nodes_are_in_the_order_of_numbers() -> None:
     )
 
 
+def test_the_kubelets_device_id_names_another_card_than_was_given() -> None:
+    answer = base64.b64decode("ChsKFkFTQ0VORF9WSVNJQkxFX0RFVklDRVMSATcKIQoRQVNDRU5EX1ZOUFVfU1BFQ1MSDHZpcjA2XzFjXzE2Zw==")
+    entry = Allocated("0b2d3b9e-6a51-4f5a-8f0e-2f1d6c0a9e11", ("uuid-3-0",), answer)
+    found = parsed(entry, registered={RESOURCE: ("uuid-3-0", "uuid-7-0")})
+    assert (found.checksum, found.entries[0].device_ids) == (358589547, ("uuid-3-0",))
+    assert found.entries[0].allocation == Allocation(frozenset({7}), "vir06_1c_16g")
+
+
 @pytest.mark.parametrize(("entries", "expected"), [(None, 3467439661), ([], 2932075448)])
 def test_null_is_not_empty(entries: list[Row] | None, expected: int) -> None:
     assert checksum(entries, {}) == expected
@@ -293,6 +301,14 @@ def test_every_defect_is_made_and_has_a_sentence() -> None:
     assert {*DEFECTS, *made.PLACES} | {Defect.UNREADABLE, Defect.TORN} == set(Defect)
     assert set(SENTENCES) == set(Defect)
     assert len(set(SENTENCES.values())) == len(Defect)
+
+
+def test_a_defect_quotes_little_and_nothing_that_does_not_print() -> None:
+    value = json.loads(good())
+    value["Data"]["PodDeviceEntries"][0]["DeviceIDs"] = {"\x1b" * 100_000: []}
+    with pytest.raises(CheckpointError) as raised:
+        parse_checkpoint(encoded(value))
+    assert (len(raised.value.detail) <= 200, str(raised.value).isprintable()) == (True, True)
 
 
 def test_the_largest_checkpoint_that_is_read() -> None:

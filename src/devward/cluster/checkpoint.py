@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from devward.cluster.allocation import DEVICES_VARIABLE, TEMPLATE_VARIABLE, Allocation, Oddity, read_allocation
 from devward.cluster.checksum import Row, checksum
+from devward.text import printable
 
 _T = TypeVar("_T")
 
@@ -97,10 +98,10 @@ class CheckpointError(ValueError):
     """A checkpoint that is not as the kubelet writes it."""
 
     def __init__(self, defect: Defect, detail: str = "") -> None:
-        """`detail` says where, and may quote foreign text."""
-        super().__init__(f"{defect}: {detail}" if detail else str(defect))
+        """`detail` says where, and may be foreign text; it is escaped and cut."""
         self.defect = defect
-        self.detail = detail
+        self.detail = printable(detail)
+        super().__init__(f"{defect}: {self.detail}" if detail else str(defect))
 
 
 class Form(StrEnum):
@@ -121,6 +122,7 @@ class Entry:
     #: A static Pod's is the hash of its configuration, 32 hexadecimal digits; the API has another one for its mirror.
     pod_uid: str
     container: str
+    #: Of one that no known card has, all its cards are all cards of the node.
     resource: str
     #: The kubelet's own choice, in the file's order, each once. It names no card that HAMi gave.
     device_ids: tuple[str, ...]
