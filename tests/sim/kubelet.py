@@ -102,7 +102,10 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says."""
-    given = parser().parse_args(arguments)
+    line = parser()
+    given = line.parse_args(arguments)
+    if given.defect and given.defect[0] in DEFECTS and len(given.entry) < 2:
+        line.error("a defect needs two entries to show in")
     dice = random.Random(given.seed)
     registered = {resource: ids.split(",") if ids else [] for resource, _, ids in (text.partition("=") for text in given.register)}
     given.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
