@@ -7,6 +7,7 @@ the checksum that belongs to it then. The reader must refuse it by a name, or wh
 
 import argparse
 import base64
+import copy
 import json
 import os
 import random
@@ -135,7 +136,8 @@ def _spoil_values(document: Any, dice: random.Random) -> None:
         _, other = dice.choice(places)
         match dice.randrange(6):
             case 0:
-                holder[key] = dice.choice(_ODD_VALUES)
+                # Copies: what two inputs share, one would spoil for the other.
+                holder[key] = copy.deepcopy(dice.choice(_ODD_VALUES))
             case 1:
                 del holder[key]
             case 2 if isinstance(holder, dict):
