@@ -147,9 +147,7 @@ def _spoil_values(document: Any, dice: random.Random) -> None:
             case 3:
                 # A shared part would make a value that contains itself.
                 source, name = dice.choice(places)
-                holder[key] = (
-                    json.loads(json.dumps(source[name])) if name in source or (isinstance(source, list) and name < len(source)) else None
-                )
+                holder[key] = copy.deepcopy(source[name])
             case 4 if isinstance(holder, list):
                 dice.shuffle(holder)
             case 4:
