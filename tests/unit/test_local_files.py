@@ -84,3 +84,48 @@ def test_what_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: p
         with pytest.raises(OSError, match="changed") as raised:
             read_file(str(file), 100)
     assert raised.value.errno == errno.EAGAIN
+
+
+def test_a_change_whose_time_is_set_back_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    file.write_text("before")
+    facts = os.stat(file)
+    actual = os.read
+
+    def read(descriptor: int, size: int) -> bytes:
+        data = actual(descriptor, size)
+        while os.stat(file).st_ctime_ns == facts.st_ctime_ns:
+            file.write_text("after!")
+            os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+        return data
+
+    with monkeypatch.context() as patched:
+        patched.setattr("devward.cluster.files.os.read", read)
+        with pytest.raises(OSError, match="changed"):
+            read_file(str(file), 100)
+
+
+@pytest.mark.parametrize("also_written", [False, True])
+def test_what_is_replaced_while_it_is_read_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, also_written: bool) -> None:
+    file = tmp_path / "file"
+    file.write_text("before")
+    # Times are those of a clock that ticks: the change of a moment ago would look like none.
+    os.utime(file, (1_000_000_000, 1_000_000_000))
+    actual = os.read
+
+    def read(descriptor: int, size: int) -> bytes:
+        data = actual(descriptor, size)
+        if also_written:
+            file.write_text("after!")
+        (tmp_path / "temporary").write_text("after")
+        (tmp_path / "temporary").rename(file)
+        return data
+
+    with monkeypatch.context() as patched:
+        patched.setattr("devward.cluster.files.os.read", read)
+        if also_written:
+            with pytest.raises(OSError, match="changed"):
+                read_file(str(file), 100)
+        else:
+            assert read_file(str(file), 100)[0] == b"before"
+    assert read_file(str(file), 100)[0] == b"after"

@@ -18,7 +18,7 @@ def read_file(path: str, limit: int, *, directory: int | None = None) -> tuple[b
         if not stat.S_ISREG(facts.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
         data = _read(descriptor, limit)
-        if version(facts) != version(os.fstat(descriptor)):
+        if not _is_unchanged(facts, os.fstat(descriptor)):
             raise OSError(errno.EAGAIN, "it changed while it was read")
     finally:
         os.close(descriptor)
@@ -50,6 +50,13 @@ def read_all(path: str, limit: int) -> bytes:
 def version(facts: os.stat_result) -> tuple[int, int, int, int, int]:
     """Return what differs between two contents of one path."""
     return facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size
+
+
+def _is_unchanged(before: os.stat_result, after: os.stat_result) -> bool:
+    """Whether what was read in between is of one moment; a file that is replaced by rename stays as it was, but its ctime does not."""
+    if after.st_nlink == 0:
+        return (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
+    return version(before) == version(after)
 
 
 def _read(descriptor: int, limit: int) -> bytes:

@@ -1,0 +1,329 @@
+"""Which process is the kubelet, and where it keeps its files: the one that listens on `device-plugins/kubelet.sock`.
+
+It is looked for in every network namespace, and so in every container: a kubelet in a container starts Pods that the API server of this
+node does not know. More than one, or two directories with a checkpoint, and it is not known whose word counts.
+
+The directory of device plugins does not follow `--root-dir`. k3s hides its command line, and kubelite takes it from a file; but every
+kubelet listens in `<root>/pod-resources`, too. It makes that socket under a temporary name and renames it (pkg/kubelet/util/util_unix.go in
+kubernetes/kubernetes), so of its path only the directory counts.
+"""
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from devward.cluster.checkpoint_file import FILE_NAME
+from devward.cluster.evidence import Doubt
+from devward.cluster.files import read_all, read_start
+from devward.cluster.rooted import resolve
+from devward.cluster.vantage import reads_everybody
+
+#: `KubeletSocket` in k8s.io/kubelet, pkg/apis/deviceplugin/v1beta1/constants.go, where microk8s has a link.
+DEFAULT_ROOT: Final = "/var/lib/kubelet"
+_PLUGINS: Final = "device-plugins"
+_KUBELET: Final = "kubelet"
+#: Programs that are a kubelet, by the kernel's name of their first thread.
+_PROGRAMS: Final = frozenset({_KUBELET, "kubelite", "k3s", "k3s-server", "k3s-agent", "rke2", "rke2-server", "rke2-agent", "hyperkube"})
+#: Programs that are nothing else, also while they do not listen.
+_ALWAYS: Final = frozenset({_KUBELET, "kubelite"})
+
+#: A listening socket in /proc/PID/net/unix: flags with __SO_ACCEPTCON, type, state, inode and path.
+_LISTENING: Final = re.compile(rb"^[0-9a-f]+: [0-9A-F]{8} [0-9A-F]{8} 00010000 [0-9A-F]{4} [0-9A-F]{2} +([0-9]+) (/.*)$", re.MULTILINE)
+_PLUGIN_SOCKET: Final = re.compile(r"(/.*/device-plugins)/kubelet\.sock")
+_RESOURCES_SOCKET: Final = re.compile(r"(/.*)/pod-resources/[^/]+")
+_SOCKET: Final = re.compile(r"socket:\[([0-9]+)\]")
+
+_GONE: Final = frozenset({errno.ENOENT, errno.ESRCH})
+_MAX_PROCESSES: Final = 100_000
+_MAX_DESCRIPTORS: Final = 100_000
+_MAX_SOCKETS_SIZE: Final = 16 * 1024 * 1024
+_MAX_COMMAND_LINE: Final = 2 * 1024 * 1024
+_NAMED: Final = 20
+
+
+class KubeletDoubt(StrEnum):
+    """Why the kubelet of this host, or its directories, are not known; besides the reasons of vantage.py."""
+
+    NOT_FOUND = "kubelet-not-found"
+    SEVERAL = "several-kubelets"
+    NOT_LISTENING = "kubelet-not-listening"
+    UNKNOWN_PROGRAM = "kubelet-unknown-program"
+    HOLDER_UNKNOWN = "kubelet-holder-unknown"
+    PROCESS_UNREADABLE = "kubelet-process-unreadable"
+    TOO_MANY_PROCESSES = "kubelet-too-many-processes"
+    CHANGED = "kubelet-changed"
+    ROOT_UNKNOWN = "kubelet-root-unknown"
+    SEVERAL_ROOTS = "several-kubelet-roots"
+    DIRECTORY_UNREADABLE = "kubelet-directory-unreadable"
+    SEVERAL_CHECKPOINTS = "several-checkpoints"
+
+
+SENTENCES: Final[Mapping[KubeletDoubt, str]] = MappingProxyType(
+    {
+        KubeletDoubt.NOT_FOUND: "No process listens on device-plugins/kubelet.sock: no kubelet runs on this host, or it is starting.",
+        KubeletDoubt.SEVERAL: "More than one kubelet runs on this host, a container's included; only one of them is asked about its Pods.",
+        KubeletDoubt.NOT_LISTENING: "A kubelet runs that does not listen on device-plugins/kubelet.sock: it starts, or is a second one.",
+        KubeletDoubt.UNKNOWN_PROGRAM: "The process that listens on device-plugins/kubelet.sock is none of the known kubelets.",
+        KubeletDoubt.HOLDER_UNKNOWN: "It was not found which process listens on a device-plugins/kubelet.sock.",
+        KubeletDoubt.PROCESS_UNREADABLE: "Of a process it cannot be read whether it is a kubelet.",
+        KubeletDoubt.TOO_MANY_PROCESSES: "There are more processes, or descriptors, than are looked through for a kubelet.",
+        KubeletDoubt.CHANGED: "The kubelet ended, or was restarted, while it was looked at.",
+        KubeletDoubt.ROOT_UNKNOWN: "The kubelet's root directory is neither on its command line nor does it listen in pod-resources there.",
+        KubeletDoubt.SEVERAL_ROOTS: "The kubelet's command line and its sockets name different root directories.",
+        KubeletDoubt.DIRECTORY_UNREADABLE: "A directory of the kubelet cannot be read.",
+        KubeletDoubt.SEVERAL_CHECKPOINTS: "Two directories have a checkpoint of a kubelet; the one that is out of use has to go.",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kubelet:
+    """The one kubelet of this host."""
+
+    pid: int
+    #: Clock ticks since boot; with the id it tells the process from any other one of this boot.
+    started: int
+    #: The kernel's name of it.
+    command: str
+    #: As the kubelet has them.
+    root_name: str
+    plugins_name: str
+    #: Where they can be opened from here, without links but a first one through /proc where the kubelet sees other directories than we do.
+    root_directory: str
+    plugins_directory: str
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletScan:
+    """What was found."""
+
+    #: None as soon as anything is in doubt.
+    kubelet: Kubelet | None
+    doubts: tuple[Doubt, ...] = ()
+
+
+@dataclass(slots=True)
+class _Process:
+    pid: int
+    started: int
+    command: str
+    #: Directories of its listening plugin sockets, and roots by those of pod-resources.
+    plugins: set[str] = field(default_factory=set)
+    roots: set[str] = field(default_factory=set)
+
+    @property
+    def text(self) -> str:
+        return f"{self.pid} {self.command}"
+
+
+class _DoubtError(Exception):
+    def __init__(self, code: KubeletDoubt, subject: str, error: int = 0) -> None:
+        super().__init__(code)
+        self.doubt = Doubt(code, subject, error)
+
+
+def find_kubelet(proc: str = "/proc", root: str = "/", *, vantage: Callable[[str], Doubt | None] = reads_everybody) -> KubeletScan:
+    """Look for the kubelet. Raises nothing for what it finds. Takes a few milliseconds with hundreds of containers; not on the event loop.
+
+    `vantage` tells why processes could stay unseen from here; `root` is the host's root directory.
+    """
+    if (blind := vantage(proc)) is not None:
+        return KubeletScan(None, (blind,))
+    scan = _Scan(proc, root)
+    try:
+        return KubeletScan(scan.run())
+    except _DoubtError as error:
+        return KubeletScan(None, (error.doubt,))
+    except OSError as error:
+        return KubeletScan(None, (Doubt(KubeletDoubt.PROCESS_UNREADABLE, proc, error.errno or 0),))
+
+
+class _Scan:
+    def __init__(self, proc: str, root: str) -> None:
+        self._proc = proc
+        self._root = root.rstrip("/")
+        self._commands: dict[int, str] = {}
+
+    def run(self) -> Kubelet:
+        spaces = self._network_namespaces()
+        listening = [found for pids in spaces for found in self._listening(pids)]
+        processes = self._holders(listening)
+        known = {process.pid for process in processes}
+        silent = [f"{pid} {command}" for pid, command in self._commands.items() if command in _ALWAYS and pid not in known]
+        if len(processes) > 1:
+            raise _DoubtError(KubeletDoubt.SEVERAL, ", ".join(process.text for process in processes[:_NAMED]))
+        if silent:
+            raise _DoubtError(KubeletDoubt.NOT_LISTENING, ", ".join([*silent, *(process.text for process in processes)][:_NAMED]))
+        if not processes:
+            raise _DoubtError(KubeletDoubt.NOT_FOUND, self._proc)
+        process = processes[0]
+        if process.command not in _PROGRAMS:
+            raise _DoubtError(KubeletDoubt.UNKNOWN_PROGRAM, process.text)
+        found = self._described(process)
+        if self._started(process.pid) != process.started:
+            raise _DoubtError(KubeletDoubt.CHANGED, process.text)
+        return found
+
+    # --- who listens ---
+
+    def _network_namespaces(self) -> list[list[int]]:
+        """Return the processes by network namespace, and learn their names."""
+        names = [name for name in os.listdir(self._proc) if name.isdecimal()]
+        if len(names) > _MAX_PROCESSES:
+            raise _DoubtError(KubeletDoubt.TOO_MANY_PROCESSES, self._proc)
+        spaces: dict[str, list[int]] = {}
+        for name in names:
+            try:
+                space = os.readlink(f"{self._proc}/{name}/ns/net")
+                command = read_start(f"{self._proc}/{name}/comm", 64)
+            except OSError as error:
+                if error.errno in _GONE:
+                    continue
+                raise _DoubtError(KubeletDoubt.PROCESS_UNREADABLE, name, error.errno or 0) from None
+            spaces.setdefault(space, []).append(int(name))
+            self._commands[int(name)] = command.removesuffix(b"\n").decode(errors="backslashreplace")
+        return list(spaces.values())
+
+    def _listening(self, pids: Iterable[int]) -> Iterator[tuple[int, str]]:
+        """Yield inode and path of what listens in one network namespace; nothing where its last process has ended."""
+        for pid in pids:
+            try:
+                text = read_all(f"{self._proc}/{pid}/net/unix", _MAX_SOCKETS_SIZE)
+            except OSError as error:
+                if error.errno in _GONE:
+                    continue
+                raise _DoubtError(KubeletDoubt.PROCESS_UNREADABLE, str(pid), error.errno or 0) from None
+            for inode, path in _LISTENING.findall(text):
+                yield int(inode), os.fsdecode(path)
+            return
+
+    def _holders(self, listening: list[tuple[int, str]]) -> list[_Process]:
+        """Return the processes that hold a plugin socket, with the directories of their sockets."""
+        wanted = {inode: path for inode, path in listening if _PLUGIN_SOCKET.fullmatch(path)}
+        paths = dict(listening)
+        found: list[_Process] = []
+        # Nearly always it is one of the known programs: then nobody else's descriptors are looked at.
+        for pid in sorted(self._commands, key=lambda pid: self._commands[pid] not in _PROGRAMS):
+            if not wanted:
+                break
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                process = _Process(pid, self._started(pid), self._commands[pid])
+                held = self._sockets(pid)
+                if not held & wanted.keys():
+                    continue
+                for inode in held & paths.keys():
+                    if plugins := _PLUGIN_SOCKET.fullmatch(paths[inode]):
+                        process.plugins.add(plugins[1])
+                        wanted.pop(inode, None)
+                    elif resources := _RESOURCES_SOCKET.fullmatch(paths[inode]):
+                        process.roots.add(resources[1])
+                found.append(process)
+        if wanted:
+            raise _DoubtError(KubeletDoubt.HOLDER_UNKNOWN, ", ".join(list(wanted.values())[:_NAMED]))
+        return found
+
+    def _sockets(self, pid: int) -> set[int]:
+        found: set[int] = set()
+        directory = f"{self._proc}/{pid}/fd"
+        try:
+            names = os.listdir(directory)
+            if len(names) > _MAX_DESCRIPTORS:
+                raise _DoubtError(KubeletDoubt.TOO_MANY_PROCESSES, directory)
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    if socket := _SOCKET.fullmatch(os.readlink(f"{directory}/{name}")):
+                        found.add(int(socket[1]))
+        except OSError as error:
+            if error.errno in _GONE:
+                raise
+            raise _DoubtError(KubeletDoubt.PROCESS_UNREADABLE, str(pid), error.errno or 0) from None
+        return found
+
+    def _started(self, pid: int) -> int:
+        """Return when a process was started. FileNotFoundError, ProcessLookupError: it has ended."""
+        data = read_start(f"{self._proc}/{pid}/stat", 4096)
+        try:
+            # The name, which may have anything in it, stands in parentheses; the start time is field 22.
+            return int(data[data.rfind(b")") + 2 :].split()[19])
+        except (IndexError, ValueError):
+            raise _DoubtError(KubeletDoubt.PROCESS_UNREADABLE, str(pid)) from None
+
+    # --- where its files are ---
+
+    def _described(self, process: _Process) -> Kubelet:
+        view = f"{self._proc}/{process.pid}/root"
+        if len(process.plugins) > 1:
+            raise _DoubtError(KubeletDoubt.SEVERAL_CHECKPOINTS, ", ".join(sorted(process.plugins)))
+        plugins_name = next(iter(process.plugins))
+        try:
+            root_name, root = self._root_of(process, view)
+            plugins = self._opened(view, plugins_name)
+            self._require_one_checkpoint(view, plugins_name, root_name)
+        except OSError as error:
+            if not os.path.lexists(f"{self._proc}/{process.pid}/stat"):
+                raise _DoubtError(KubeletDoubt.CHANGED, process.text) from None
+            raise _DoubtError(KubeletDoubt.DIRECTORY_UNREADABLE, str(error.filename or view), error.errno or 0) from None
+        return Kubelet(process.pid, process.started, process.command, root_name, plugins_name, root, plugins)
+
+    def _root_of(self, process: _Process, view: str) -> tuple[str, str]:
+        """Return the name of the root directory, and where it can be opened."""
+        names = set(process.roots)
+        if process.command == _KUBELET:
+            given = _given_root(read_all(f"{self._proc}/{process.pid}/cmdline", _MAX_COMMAND_LINE))
+            # A relative one is relative to where the kubelet was started.
+            if given is None:
+                names.add(DEFAULT_ROOT)
+            elif given.startswith("/"):
+                names.add(given)
+        if not names:
+            raise _DoubtError(KubeletDoubt.ROOT_UNKNOWN, process.text)
+        if len({_identity(f"{view}{resolve(view, name)}") for name in names}) > 1:
+            raise _DoubtError(KubeletDoubt.SEVERAL_ROOTS, ", ".join(sorted(names)))
+        name = min(names)
+        return name, self._opened(view, name)
+
+    def _opened(self, view: str, name: str) -> str:
+        """Return where a directory of the kubelet can be opened: by our own root directory where that is the same one."""
+        seen = f"{view}{resolve(view, name)}"
+        with contextlib.suppress(OSError):
+            own = f"{self._root}{resolve(self._root, name)}"
+            if _identity(own) == _identity(seen):
+                return own
+        return seen
+
+    def _require_one_checkpoint(self, view: str, plugins_name: str, root_name: str) -> None:
+        """A kubelet of before, or in another mount namespace, leaves its checkpoint where one would look for it."""
+        found = {_identity(f"{view}{resolve(view, plugins_name)}"): f"{plugins_name} (as the kubelet sees it)"}
+        for name in dict.fromkeys((plugins_name, f"{root_name}/{_PLUGINS}", f"{DEFAULT_ROOT}/{_PLUGINS}")):
+            for base, whose in ((view, " (as the kubelet sees it)"), (self._root, "")):
+                try:
+                    directory = f"{base}{resolve(base, name)}"
+                    os.lstat(f"{directory}/{FILE_NAME}")
+                    found.setdefault(_identity(directory), f"{name}{whose}")
+                except (FileNotFoundError, NotADirectoryError):
+                    continue
+        if len(found) > 1:
+            raise _DoubtError(KubeletDoubt.SEVERAL_CHECKPOINTS, ", ".join(found.values()))
+
+
+def _identity(directory: str) -> tuple[int, int]:
+    facts = os.stat(directory)
+    return facts.st_dev, facts.st_ino
+
+
+def _given_root(command_line: bytes) -> str | None:
+    """Return the last `--root-dir` of a command line; None if it has none."""
+    given: str | None = None
+    words = os.fsdecode(command_line).split("\0")
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "--root-dir":
+            given = following
+        elif word.startswith("--root-dir="):
+            given = word.partition("=")[2]
+    return given

@@ -1,0 +1,413 @@
+"""Which process is the kubelet: found by its socket in every namespace, and refused as soon as it might be another one."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devward.cluster import kubelet
+from devward.cluster.checkpoint_file import CheckpointReader
+from devward.cluster.evidence import Doubt
+from devward.cluster.kubelet import SENTENCES, Kubelet, KubeletDoubt, KubeletScan, find_kubelet
+from devward.cluster.vantage import VantageDoubt
+from sim.kubelet_host import PLUGINS, KubeletHost, everybody
+from sim.mount_namespace import mount
+from sim.process_namespace import run_in_process_namespace
+
+STAND_IN = Path(__file__).resolve().parents[1] / "sim/kubelet.py"
+ROOT = "/var/lib/kubelet"
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: new namespaces")
+needs_non_root = pytest.mark.skipif(os.geteuid() == 0, reason="needs non-root: permissions bind")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> KubeletHost:
+    return KubeletHost(tmp_path)
+
+
+def doubt(found: KubeletScan) -> Doubt:
+    assert found.kubelet is None
+    (only,) = found.doubts
+    return only
+
+
+def kubelet_of(found: KubeletScan) -> Kubelet:
+    assert found.doubts == ()
+    assert found.kubelet is not None
+    return found.kubelet
+
+
+def test_a_plain_kubelet(host: KubeletHost) -> None:
+    host.process(1, "systemd")
+    host.kubelet(100)
+    host.process(200, "containerd", listens=("/run/containerd/containerd.sock",))
+    plain = str(host.root)
+    assert kubelet_of(host.find()) == Kubelet(100, 77, "kubelet", ROOT, PLUGINS, f"{plain}{ROOT}", f"{plain}{PLUGINS}")
+
+
+def test_a_kubelet_that_never_allocated_a_device(host: KubeletHost) -> None:
+    host.kubelet(checkpoint=False)
+    found = kubelet_of(host.find())
+    assert CheckpointReader().read(found.plugins_directory).defects == {"checkpoint-missing"}
+
+
+def test_no_kubelet(host: KubeletHost) -> None:
+    host.directory(PLUGINS, checkpoint=True)
+    host.process(1, "systemd")
+    assert doubt(host.find()).code == KubeletDoubt.NOT_FOUND
+
+
+# --- distributions ---
+
+
+@pytest.mark.parametrize("command", ["kubelet", "kubelite", "k3s-server", "k3s-agent", "k3s", "rke2", "hyperkube"])
+def test_every_program_that_is_a_kubelet(host: KubeletHost, command: str) -> None:
+    host.kubelet(command=command, line=(command,))
+    assert kubelet_of(host.find()).command == command
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("kubelet", "--root-dir=/data/kubelet"),
+        ("kubelet", "--root-dir", "/data/kubelet", "--v=2"),
+        ("kubelet", "--root-dir=/old", "--root-dir=/data/kubelet"),
+    ],
+)
+@pytest.mark.parametrize("has_socket", [True, False])
+def test_the_root_directory_moves_and_the_plugins_do_not(host: KubeletHost, line: tuple[str, ...], *, has_socket: bool) -> None:
+    # kubernetes/kubernetes issues 68567 and 120626; k0s has /var/lib/k0s/kubelet
+    host.directory(PLUGINS, checkpoint=True)
+    host.directory("/data/kubelet")
+    sockets = ("/data/kubelet/pod-resources/99",) if has_socket else ()
+    host.process(100, line=line, listens=(f"{PLUGINS}/kubelet.sock", *sockets))
+    found = kubelet_of(host.find())
+    assert (found.root_name, found.plugins_name) == ("/data/kubelet", PLUGINS)
+
+
+def test_a_root_directory_that_only_the_socket_tells(host: KubeletHost) -> None:
+    # k3s overwrites its command line, and kubelite reads the kubelet's from a file
+    host.directory(PLUGINS, checkpoint=True)
+    host.directory("/data/kubelet")
+    host.process(
+        100, "k3s-server", line=("/usr/local/bin/k3s server",), listens=(f"{PLUGINS}/kubelet.sock", "/data/kubelet/pod-resources/5")
+    )
+    assert kubelet_of(host.find()).root_name == "/data/kubelet"
+
+
+def test_a_root_directory_that_nothing_tells(host: KubeletHost) -> None:
+    host.directory(PLUGINS)
+    host.process(100, "k3s-server", line=("/usr/local/bin/k3s server",), listens=(f"{PLUGINS}/kubelet.sock",))
+    assert doubt(host.find()) == Doubt(KubeletDoubt.ROOT_UNKNOWN, "100 k3s-server")
+
+
+def test_a_relative_root_directory_is_told_by_the_socket_alone(host: KubeletHost) -> None:
+    host.kubelet(line=("kubelet", "--root-dir=kubelet"))
+    assert kubelet_of(host.find()).root_name == ROOT
+
+
+def test_two_names_of_one_root_directory(host: KubeletHost) -> None:
+    # microk8s: /var/lib/kubelet is a link
+    snap = "/var/snap/microk8s/common/var/lib/kubelet"
+    host.directory(f"{snap}/device-plugins", checkpoint=True)
+    host.directory("/var/lib")
+    (host.root / "var/lib/kubelet").symlink_to(snap)
+    host.process(100, "kubelite", listens=(f"{PLUGINS}/kubelet.sock", f"{snap}/pod-resources/kubelet.sock"))
+    found = kubelet_of(host.find())
+    assert found.plugins_directory == f"{host.root}{snap}/device-plugins"
+    assert found.root_directory == f"{host.root}{snap}"
+
+
+def test_two_root_directories(host: KubeletHost) -> None:
+    host.directory("/data")
+    host.kubelet(line=("kubelet", "--root-dir=/data"))
+    assert doubt(host.find()) == Doubt(KubeletDoubt.SEVERAL_ROOTS, "/data, /var/lib/kubelet")
+
+
+def test_a_kubelet_with_another_view_is_read_through_its_own(host: KubeletHost, tmp_path: Path) -> None:
+    # RKE1 with a prefix: a container whose /var/lib/kubelet is /opt/rke/var/lib/kubelet of the host
+    other = tmp_path / "container"
+    host.directory(PLUGINS, root=other, checkpoint=True)
+    process = host.process(100, root=other, listens=(f"{PLUGINS}/kubelet.sock", f"{ROOT}/pod-resources/1"))
+    found = kubelet_of(host.find())
+    assert found.plugins_directory == f"{process}/root{PLUGINS}"
+    assert os.path.samefile(found.plugins_directory, f"{other}{PLUGINS}")
+
+
+def test_links_of_the_kubelets_own_root_do_not_lead_out_of_it(host: KubeletHost, tmp_path: Path) -> None:
+    other = tmp_path / "container"
+    host.directory("/data/device-plugins", checkpoint=True)
+    host.directory("/data/device-plugins", root=other, checkpoint=True)
+    host.directory("/var/lib", root=other)
+    (other / "var/lib/kubelet").symlink_to("/data")
+    process = host.process(100, root=other, listens=(f"{PLUGINS}/kubelet.sock", f"{ROOT}/pod-resources/1"))
+    assert kubelet_of(host.find()).plugins_directory == f"{process}/root/data/device-plugins"
+
+
+# --- more than one ---
+
+
+@pytest.mark.parametrize("network", ["net:[4026531840]", "net:[4026532222]"])
+def test_two_kubelets(host: KubeletHost, tmp_path: Path, network: str) -> None:
+    host.kubelet(100)
+    other = tmp_path / "container"
+    host.directory(PLUGINS, root=other, checkpoint=True)
+    host.process(200, "k3s-server", root=other, network=network, listens=(f"{PLUGINS}/kubelet.sock", f"{ROOT}/pod-resources/1"))
+    found = doubt(host.find())
+    assert (found.code, sorted(found.subject.split(", "))) == (KubeletDoubt.SEVERAL, ["100 kubelet", "200 k3s-server"])
+
+
+def test_a_second_kubelet_of_another_name(host: KubeletHost) -> None:
+    host.kubelet(100)
+    host.process(200, "python3", network="net:[2]", listens=("/tmp/x/device-plugins/kubelet.sock",))
+    assert doubt(host.find()).code == KubeletDoubt.SEVERAL
+
+
+@pytest.mark.parametrize("command", ["kubelet", "kubelite"])
+def test_a_second_kubelet_that_does_not_listen(host: KubeletHost, command: str) -> None:
+    host.kubelet(100)
+    host.process(200, command)
+    assert doubt(host.find()) == Doubt(KubeletDoubt.NOT_LISTENING, f"200 {command}, 100 kubelet")
+
+
+def test_a_kubelet_that_is_starting(host: KubeletHost) -> None:
+    host.process(200)
+    assert doubt(host.find()) == Doubt(KubeletDoubt.NOT_LISTENING, "200 kubelet")
+
+
+def test_the_command_of_k3s_is_no_second_kubelet(host: KubeletHost) -> None:
+    host.kubelet(100, "k3s-server")
+    host.process(200, "k3s", line=("k3s", "kubectl", "get", "pods"))
+    assert kubelet_of(host.find()).pid == 100
+
+
+def test_a_program_that_is_not_known(host: KubeletHost) -> None:
+    host.kubelet(command="impostor")
+    assert doubt(host.find()) == Doubt(KubeletDoubt.UNKNOWN_PROGRAM, "100 impostor")
+
+
+def test_a_socket_that_nobody_holds(host: KubeletHost) -> None:
+    process = host.kubelet()
+    for descriptor in (process / "fd").iterdir():
+        descriptor.unlink()
+    assert doubt(host.find()) == Doubt(KubeletDoubt.HOLDER_UNKNOWN, f"{PLUGINS}/kubelet.sock")
+
+
+def test_a_kubelet_that_listens_for_plugins_twice(host: KubeletHost) -> None:
+    host.directory(PLUGINS)
+    host.process(100, listens=(f"{PLUGINS}/kubelet.sock", "/data/device-plugins/kubelet.sock", f"{ROOT}/pod-resources/1"))
+    assert doubt(host.find()) == Doubt(KubeletDoubt.SEVERAL_CHECKPOINTS, f"/data/device-plugins, {PLUGINS}")
+
+
+@pytest.mark.parametrize("place", ["/data/device-plugins", PLUGINS])
+def test_a_second_checkpoint(host: KubeletHost, place: str) -> None:
+    (listens,) = {PLUGINS, "/data/device-plugins"} - {place}
+    host.directory(listens, checkpoint=True)
+    host.directory(place, checkpoint=True)
+    host.process(100, line=("kubelet", "--root-dir=/data"), listens=(f"{listens}/kubelet.sock",))
+    found = doubt(host.find())
+    assert (found.code, listens in found.subject, place in found.subject) == (KubeletDoubt.SEVERAL_CHECKPOINTS, True, True)
+
+
+def test_a_directory_without_checkpoint_is_no_second_one(host: KubeletHost) -> None:
+    host.directory("/data/device-plugins")
+    host.directory("/data/kubelet/device-plugins", checkpoint=True)
+    host.process(100, line=("kubelet", "--root-dir=/data"), listens=("/data/kubelet/device-plugins/kubelet.sock",))
+    assert kubelet_of(host.find()).plugins_name == "/data/kubelet/device-plugins"
+
+
+def test_a_checkpoint_that_the_kubelet_does_not_see(host: KubeletHost, tmp_path: Path) -> None:
+    host.directory(PLUGINS, checkpoint=True)
+    other = tmp_path / "container"
+    host.directory(PLUGINS, root=other, checkpoint=True)
+    host.process(100, root=other, listens=(f"{PLUGINS}/kubelet.sock", f"{ROOT}/pod-resources/1"))
+    assert doubt(host.find()) == Doubt(KubeletDoubt.SEVERAL_CHECKPOINTS, f"{PLUGINS} (as the kubelet sees it), {PLUGINS}")
+
+
+# --- what cannot be seen ---
+
+
+def test_from_where_processes_are_hidden_none_is_found(host: KubeletHost) -> None:
+    host.kubelet()
+    blind = Doubt(VantageDoubt.NOT_PRIVILEGED, "/proc")
+    assert find_kubelet(str(host.proc), str(host.root), vantage=lambda _proc: blind) == KubeletScan(None, (blind,))
+
+
+def test_the_vantage_is_asked_by_default() -> None:
+    # Neither a fixed tree without /proc/self nor a process without rights sees everybody.
+    assert find_kubelet("/nonexistent").doubts[0].code == VantageDoubt.PROC_UNREADABLE
+
+
+def test_a_process_that_ends_meanwhile_is_none(host: KubeletHost) -> None:
+    host.kubelet()
+    (host.proc / "300").mkdir()
+    assert kubelet_of(host.find()).pid == 100
+
+
+@pytest.mark.parametrize("name", ["ns/net", "comm", "net/unix", "stat"])
+def test_a_process_that_cannot_be_read_might_be_a_kubelet(host: KubeletHost, name: str) -> None:
+    path = host.kubelet() / name
+    path.unlink()
+    path.mkdir()
+    assert doubt(host.find()).code == KubeletDoubt.PROCESS_UNREADABLE
+
+
+@pytest.mark.parametrize("stat", ["", "100 (kubelet) S 0", "100 (kubelet) S " + "x " * 30])
+def test_a_process_whose_start_is_not_known(host: KubeletHost, stat: str) -> None:
+    (host.kubelet() / "stat").write_text(stat)
+    assert doubt(host.find()).code == KubeletDoubt.PROCESS_UNREADABLE
+
+
+@needs_non_root
+@pytest.mark.parametrize("name", ["fd", "root"])
+def test_a_kubelet_whose_tables_are_closed(host: KubeletHost, name: str, tmp_path: Path) -> None:
+    process = host.kubelet()
+    closed = process / "fd"
+    if name == "root":
+        closed = tmp_path / "closed"
+        closed.mkdir()
+        (process / "root").unlink()
+        (process / "root").symlink_to(closed)
+    closed.chmod(0)
+    try:
+        code = doubt(host.find()).code
+    finally:
+        closed.chmod(0o700)
+    assert code == (KubeletDoubt.PROCESS_UNREADABLE if name == "fd" else KubeletDoubt.DIRECTORY_UNREADABLE)
+
+
+def test_a_directory_that_is_not_there(host: KubeletHost) -> None:
+    host.process(100, listens=(f"{PLUGINS}/kubelet.sock",))
+    assert doubt(host.find()).code == KubeletDoubt.DIRECTORY_UNREADABLE
+
+
+def test_a_circle_of_links(host: KubeletHost) -> None:
+    host.directory("/var/lib")
+    (host.root / "var/lib/kubelet").symlink_to("kubelet")
+    host.process(100, listens=(f"{PLUGINS}/kubelet.sock",))
+    assert doubt(host.find()).code == KubeletDoubt.DIRECTORY_UNREADABLE
+
+
+def test_a_kubelet_that_is_restarted_meanwhile(host: KubeletHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = host.kubelet()
+    actual = kubelet.resolve
+
+    def restarted(root: str, path: str) -> str:
+        (process / "stat").write_text((process / "stat").read_text().replace(" 77 ", " 78 "))
+        return actual(root, path)
+
+    monkeypatch.setattr(kubelet, "resolve", restarted)
+    assert doubt(host.find()) == Doubt(KubeletDoubt.CHANGED, "100 kubelet")
+
+
+def test_a_kubelet_that_ends_meanwhile(host: KubeletHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = host.kubelet()
+
+    def ended(_root: str, path: str) -> str:
+        (process / "stat").unlink(missing_ok=True)
+        raise FileNotFoundError(2, "gone", path)
+
+    monkeypatch.setattr(kubelet, "resolve", ended)
+    assert doubt(host.find()) == Doubt(KubeletDoubt.CHANGED, "100 kubelet")
+
+
+def test_too_many_processes(host: KubeletHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.kubelet(100)
+    host.process(200, "other")
+    with monkeypatch.context() as patched:
+        patched.setattr(kubelet, "_MAX_PROCESSES", 1)
+        assert doubt(host.find()).code == KubeletDoubt.TOO_MANY_PROCESSES
+    monkeypatch.setattr(kubelet, "_MAX_DESCRIPTORS", 1)
+    assert doubt(host.find()).code == KubeletDoubt.TOO_MANY_PROCESSES
+
+
+def test_every_doubt_has_a_sentence() -> None:
+    assert set(SENTENCES) == set(KubeletDoubt)
+    assert len(set(SENTENCES.values())) == len(KubeletDoubt)
+
+
+# --- real processes ---
+
+
+@contextlib.contextmanager
+def running(*arguments: object, prefix: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
+    """Run the stand-in, which is ready, until the end of the block."""
+    command = [*prefix, sys.executable, str(STAND_IN), *map(str, arguments)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "ready\n"
+        try:
+            yield process
+        finally:
+            process.stdin.close()
+            process.wait()
+
+
+ENTRY = (
+    "--entry",
+    "5dd4e7a7-0af2-4717-a103-f2d60735455c/main/huawei.com/Ascend910B4=1:vir05_1c_8g",
+    "--register",
+    "huawei.com/Ascend910B4=a-0,b-0",
+)
+
+
+def look() -> KubeletScan:
+    return find_kubelet(vantage=everybody)
+
+
+def real_kubelets() -> None:
+    mount("-t", "tmpfs", "tmpfs", "/var/lib")
+    assert doubt(look()).code == KubeletDoubt.NOT_FOUND
+    with running("--directory", PLUGINS, "--root-dir", ROOT, "--listen", *ENTRY) as first:
+        found = kubelet_of(look())
+        assert (found.pid, found.command, found.root_directory, found.plugins_directory) == (first.pid, "kubelet", ROOT, PLUGINS)
+        reading = CheckpointReader().read(found.plugins_directory)
+        assert reading.doubts == ()
+        assert reading.checkpoint is not None
+        assert [entry.allocation.cards for entry in reading.checkpoint.entries] == [{1}]
+        # another one in a network and mount namespace of its own
+        program = 'mount -t tmpfs tmpfs /var/lib && exec "$@"'
+        prefix = ("unshare", "--net", "--mount", "sh", "-c", program, "sh")
+        with running("--directory", PLUGINS, "--listen-only", "--name", "k3s-server", prefix=prefix) as second:
+            names = doubt(look()).subject.split(", ")
+            assert sorted(names) == sorted([f"{first.pid} kubelet", f"{second.pid} k3s-server"])
+        assert kubelet_of(look()) == found
+    assert doubt(look()).code == KubeletDoubt.NOT_FOUND
+    # one in a mount namespace of its own, alone
+    (Path(PLUGINS) / "kubelet_internal_checkpoint").unlink()
+    prefix = ("unshare", "--mount", "sh", "-c", program, "sh")
+    with running("--directory", PLUGINS, "--listen", "--root-dir", ROOT, *ENTRY, prefix=prefix) as third:
+        found = kubelet_of(look())
+        assert found.plugins_directory == f"/proc/{third.pid}/root{PLUGINS}"
+        reading = CheckpointReader().read(found.plugins_directory)
+        assert (reading.doubts, reading.checkpoint is not None) == ((), True)
+
+
+@needs_root
+def test_real_kubelets() -> None:
+    run_in_process_namespace(real_kubelets)
+
+
+def test_a_real_socket_in_the_hosts_own_list() -> None:
+    # Without namespaces of its own this process may not see others; so the tree's /proc has this one's list and descriptors.
+    with tempfile.TemporaryDirectory(prefix="k", dir="/tmp") as name:
+        host = KubeletHost(Path(name))
+        plugins = host.directory("/p/device-plugins")
+        with running("--directory", plugins, "--listen-only") as process:
+            directory = host.process(process.pid, listens=())
+            for path in ("fd", "ns", "net"):
+                subprocess.run(["rm", "-r", str(directory / path)], check=True)
+                (directory / path).symlink_to(f"/proc/{process.pid}/{path}")
+            (directory / "root").unlink()
+            (directory / "root").symlink_to("/")
+            line: Any = ("kubelet", f"--root-dir={host.root}")
+            (directory / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in line))
+            found = kubelet_of(find_kubelet(str(host.proc), vantage=everybody))
+            assert (found.pid, found.plugins_name) == (process.pid, str(plugins))
