@@ -29,6 +29,11 @@ def body(name: str) -> bytes:
     return (DATA / name).read_bytes()
 
 
+def error_body(name: str) -> bytes:
+    """Return the body of a recorded error: the file has the HTTP status on its last line."""
+    return body(name).rstrip().rpartition(b"\n")[0]
+
+
 def pods_of(state: str) -> bytes:
     """Return the list of Pods of a state, by its number or its name."""
     return body(f"{whole_name(state)}.pods.json")

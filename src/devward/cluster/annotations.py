@@ -23,6 +23,7 @@ _SEGMENTS: Final = re.compile(r"hami\.io/([0-9A-Za-z_.-]+?)-devices-(?:to-alloca
 FOREIGN_ID: Final = re.compile(r"Ascend[0-9][0-9A-Z]*(?:-[0-9]+c(?:\.[0-9]+cpu)?(?:\.[0-9]+g)?(?:\.[a-z]+)*-[0-9]+)?-[0-9]+", re.ASCII)
 _DIE: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,127}", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+_WHITE: Final = " \t\r\n"
 _MODE: Final = "huawei.com/vnpu-mode"
 _SOFT: Final = "hami-core"
 _ASCEND: Final = "Ascend"
@@ -82,8 +83,8 @@ def _word(key: str) -> str | None:
 
 
 def _dies(value: str) -> Iterator[str]:
-    text = value.strip()
-    if text and all(FOREIGN_ID.fullmatch(part.strip()) for part in text.split(",")):
+    text = value.strip(_WHITE)
+    if text and all(FOREIGN_ID.fullmatch(part.strip(_WHITE)) for part in text.split(",")):
         return iter(())
     return _of_json(text) if text.startswith(("[", "{", '"')) or text in ("null", "true", "false") else _of_segments(text)
 
@@ -109,9 +110,9 @@ def _of_json(text: str) -> Iterator[str]:
 def _of_segments(text: str) -> Iterator[str]:
     for container in text.split(";"):
         for device in container.split(":"):
-            if not device.strip():
+            if not device.strip(_WHITE):
                 continue
-            fields = [field.strip() for field in device.split(",")]
+            fields = [field.strip(_WHITE) for field in device.split(",")]
             if len(fields) < 4:
                 raise MalformedError(f"{len(fields)} fields of 4")
             if not all(_NUMBER.fullmatch(field) for field in fields[2:4]):
