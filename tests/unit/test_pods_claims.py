@@ -158,6 +158,17 @@ def test_a_card_that_is_not_here_blocks_as_a_malformed_annotation_does() -> None
     assert [blocker.detail for blocker in stray.blockers] == ["physical id 9"]
 
 
+def test_a_users_choice_of_cards_is_no_allocation() -> None:
+    choice = {f"hami.io/use-{WORD}-uuid": DIES[1], f"hami.io/no-use-{WORD}-uuid": "x", f"{WHOLE}-memory": "x", "hami.io/vgpu-node": "lab"}
+    claims = Desk().look(pod(annotations={**annotated(DIES[0]), **choice}))
+    assert (standings(claims), claims.blockers) == ((PROTECTED, NONE), ())
+
+
+def test_a_card_of_ours_counts_under_a_word_that_is_not_known() -> None:
+    other = {"hami.io/npu-devices-allocated": segments([DIES[1]]), WHOLE: whole_pod(DIES[0])}
+    assert standings(Desk().look(pod(annotations=other))) == (PROTECTED, PROTECTED)
+
+
 def test_segments_and_case_of_keys_are_read_as_hami_does() -> None:
     second = pod(annotations={TO_ALLOCATE: segments([], [DIES[1]])})
     assert standings(Desk().look(second)) == (NONE, PROTECTED)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from devward.cluster.answer import AnswerError, parse_json
+from devward.cluster.answer import parse_json
 
 #: `huawei.com/Ascend910B4`, and not the `-memory` and `-core` that go with a resource.
 _WHOLE_POD: Final = re.compile(r"huawei\.com/(Ascend[0-9A-Za-z_.-]*)", re.ASCII)
@@ -68,7 +68,7 @@ def read_annotations(annotations: Mapping[str, str], known: frozenset[str] = fro
             continue
         try:
             dies |= set(_dies(value))
-        except (ValueError, AnswerError) as error:
+        except ValueError as error:
             malformed.append(f"{key}: {error}")
     return Named(frozenset(dies), tuple(malformed))
 

@@ -64,6 +64,10 @@ class AnswerError(ValueError):
         super().__init__(f"{text[:-1]} ({self.detail})." if detail else text)
 
 
+class _KeyTwice(ValueError):
+    """No two readers agree on what it means."""
+
+
 class Fields:
     """A JSON object whose fields are asked for by type. Absent ones are empty; each method raises AnswerError for another type."""
 
@@ -155,8 +159,8 @@ def parse_answer(data: bytes, kind: str, version: str) -> Fields:
         raise AnswerError(AnswerProblem.TOO_LARGE, f"{len(data)} bytes")
     try:
         value = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant)
-    except AnswerError:
-        raise
+    except _KeyTwice as error:
+        raise AnswerError(AnswerProblem.KEY_TWICE, str(error)) from None
     except (ValueError, RecursionError) as error:
         raise AnswerError(AnswerProblem.NOT_JSON, str(error)) from None
     if not isinstance(value, dict):
@@ -180,7 +184,7 @@ def parse_json(text: str) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise AnswerError(AnswerProblem.KEY_TWICE, next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index])))
+        raise _KeyTwice(f"the key {next(key for index, (key, _) in enumerate(pairs) if key in dict(pairs[:index]))} twice")
     return result
 
 

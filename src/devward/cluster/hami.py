@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from devward.cluster.answer import AnswerError, parse_json
+from devward.cluster.answer import parse_json
 from devward.text import printable
 
 _REGISTER: Final = "hami.io/node-register-"
@@ -73,7 +73,7 @@ def read_registers(annotations: Mapping[str, str]) -> Registers:
             continue
         try:
             found = _register(value)
-        except (ValueError, AnswerError) as error:
+        except ValueError as error:
             malformed[word] = printable(str(error))
             continue
         counted.update(found)
