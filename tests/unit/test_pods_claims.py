@@ -348,6 +348,8 @@ def test_the_time_of_a_failure_is_placed_by_our_clock_and_never_after_its_first_
     ahead = desk.look(pod(annotations=annotated(DIES[0]), states={"main": future})).cards[0]
     assert ahead.candidate_since == desk.now.monotonic
     assert ahead.claims[0].began_at == desk.now.monotonic - 90
+    began = desk.now.monotonic
+    assert desk.look(pod(annotations=annotated(DIES[0]), states={"main": future})).cards[0].candidate_since == began
 
 
 def test_a_failure_without_a_time_has_none() -> None:

@@ -14,10 +14,11 @@ from devward.cluster.claims import Allocation, Memory, Moment, Standing
 from devward.cluster.evidence import Finding
 from devward.cluster.podlist import Container, ContainerKind, ContainerStatus, Pod, PodList, State, Termination
 from devward.cluster.pods import Evidence, join_claims
-from sim.pod_desk import BEGIN_USEC, HostSays, annotated
-from sim.recorded_cluster import CARDS, DIES, REGISTERED, RESOURCE
+from sim.pod_desk import BEGIN_USEC, HostSays, whole_pod
+from sim.recorded_cluster import CARDS, DIES, REGISTERED, RESOURCE, WORD
 
 PROTECTED, UNKNOWN, CANDIDATE, NONE = Standing
+ANNOTATIONS: Final = {f"huawei.com/{WORD}": whole_pod(DIES[0])}
 ABOUT_TO_START: Final = [
     *("ContainerCreating", "PodInitializing", "ErrImagePull", "ImagePullBackOff", "ImageInspectError", "ErrImageNeverPull"),
     *("RegistryUnavailable", "InvalidImageName", "SignatureValidationFailed", "CreateContainerConfigError", "PreCreateHookError"),
@@ -94,7 +95,7 @@ def pod_of(case: Case, uid: str) -> Pod:
             ContainerStatus(ContainerKind.REGULAR, "two", State.TERMINATED, "", Termination(case.two[1], case.two[0], None, None))
         )
     containers = tuple(Container(ContainerKind.REGULAR, name, frozenset({RESOURCE})) for name in ("one", "two"))
-    annotations = annotated(DIES[0]) if case.annotated else {}
+    annotations = ANNOTATIONS if case.annotated else {}
     return Pod(uid, "default", uid, case.phase, case.deleting, annotations, containers, tuple(statuses))
 
 
