@@ -82,6 +82,14 @@ def test_a_container_without_an_answer_leaves_its_cards_open() -> None:
     assert standings(Desk().look(pod(containers=two, states=states, annotations=annotated(DIES[0])), given=half)) == (PROTECTED, NONE)
 
 
+def test_an_answer_for_one_resource_of_two_leaves_the_other_open() -> None:
+    cards = (*CARDS, KnownCard(2, "C"))
+    desk = Desk(cards, {WORD: frozenset(DIES), "Ascend310P": frozenset({"C"})})
+    both = pod(containers=[{**container(), "resources": {"limits": {RESOURCE: "1", "huawei.com/Ascend310P": "1"}}}])
+    assert standings(desk.look(both, given=[given(0)])) == (PROTECTED, NONE, PROTECTED)
+    assert standings(desk.look(both, given=[given(0), given(2, resource="huawei.com/Ascend310P")])) == (PROTECTED, NONE, PROTECTED)
+
+
 def test_a_card_once_seen_stays_though_the_checkpoint_lost_it() -> None:
     desk = Desk()
     assert standings(desk.look(pod(annotations=annotated(DIES[1])), given=[given(0)])) == (PROTECTED, PROTECTED)

@@ -75,12 +75,11 @@ def is_relevant(pod: Pod) -> bool:
 def resolve(pod: Pod, allocations: Collection[Allocation], annotations: Named, seen: frozenset[int], cards: Cards) -> Resolution:
     """Return the cards of a Pod that has the resource, or annotations as if it had. `seen` are those it was seen with before."""
     told = _told(allocations)
-    answered = {allocation.container for allocation in allocations if allocation.cards}
+    answered = {(allocation.container, base_resource(allocation.resource)) for allocation in allocations if allocation.cards}
     annotated = cards.of_dies(annotations.dies)
     unanswered = _unanswered(allocations)
-    for container in pod.containers:
-        if container.name not in answered:
-            unanswered |= container.resources
+    wanted = {(container.name, base_resource(resource)) for container in pod.containers for resource in container.resources}
+    unanswered |= {resource for _, resource in wanted - answered}
     is_answered = bool(told) and not unanswered
     # The plugin's answers bound a doubt only where every container has one.
     doubtful = told if is_answered else None
