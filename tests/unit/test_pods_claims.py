@@ -472,6 +472,12 @@ def test_cards_that_are_named_without_being_requested_are_protected(
     assert standings(Desk().look(over)) == (NONE, NONE)
 
 
+def test_named_cards_are_remembered_when_their_pod_is_gone() -> None:
+    desk = Desk()
+    desk.look(pod(containers=with_environment(visible("1"))))
+    assert claimants(desk.look().cards[1]) == {(UID, "only-remembered")}
+
+
 def test_an_init_containers_environment_counts_too() -> None:
     init = {"initContainers": [container("x", npus=None, env=[visible("1")])]}
     assert standings(Desk().look(pod(containers=[container(npus=None)], spec=init))) == (NONE, PROTECTED)
