@@ -11,7 +11,7 @@ from devward.cluster.hami import (
     TEMPLATES,
     CardRefusal,
     Handshake,
-    Life,
+    Liveness,
     Lock,
     card_refusal,
     is_hamis_template,
@@ -58,8 +58,8 @@ def test_the_recorded_handshake_moves_at_first_and_after_the_restart() -> None:
     lives = []
     for number, state in enumerate(STATES):
         seen = see_handshakes(seen, parse_node(node_of(state), NODE).annotations or {}, 60.0 * number)
-        lives.append(seen[WORD].life(60.0 * number))
-    assert lives == [Life.UNPROVEN, *[Life.ALIVE] * 6, *[Life.SILENT] * 4, Life.ALIVE]
+        lives.append(seen[WORD].liveness(60.0 * number))
+    assert lives == [Liveness.UNPROVEN, *[Liveness.ALIVE] * 6, *[Liveness.SILENT] * 4, Liveness.ALIVE]
 
 
 def test_the_recorded_lock_is_held_in_one_state() -> None:
@@ -99,34 +99,34 @@ def test_a_card_that_is_there_twice_is_nobodys() -> None:
 @pytest.mark.parametrize(
     ("texts", "now", "expected"),
     [
-        ([(0.0, "Reported_a")], 0.0, Life.UNPROVEN),
-        ([(0.0, "Reported_a"), (60.0, "Reported_a")], 60.0, Life.UNPROVEN),
-        ([(0.0, "Reported_a"), (60.0, "Reported_b")], 60.0, Life.ALIVE),
-        ([(0.0, "Reported_a"), (60.0, "Reported_b")], 360.0, Life.ALIVE),
-        ([(0.0, "Reported_a"), (60.0, "Reported_b")], 360.1, Life.SILENT),
+        ([(0.0, "Reported_a")], 0.0, Liveness.UNPROVEN),
+        ([(0.0, "Reported_a"), (60.0, "Reported_a")], 60.0, Liveness.UNPROVEN),
+        ([(0.0, "Reported_a"), (60.0, "Reported_b")], 60.0, Liveness.ALIVE),
+        ([(0.0, "Reported_a"), (60.0, "Reported_b")], 360.0, Liveness.ALIVE),
+        ([(0.0, "Reported_a"), (60.0, "Reported_b")], 360.1, Liveness.SILENT),
         # Seen unchanged until shortly before: the first one's age is that of its last sight.
-        ([(0.0, "Reported_a"), (290.0, "Reported_a"), (400.0, "Reported_b")], 400.0, Life.ALIVE),
-        ([(0.0, "Reported_a"), (300.1, "Reported_b")], 300.1, Life.UNPROVEN),
-        ([(0.0, "Reported_a"), (300.1, "Reported_b"), (330.0, "Reported_c")], 330.0, Life.ALIVE),
+        ([(0.0, "Reported_a"), (290.0, "Reported_a"), (400.0, "Reported_b")], 400.0, Liveness.ALIVE),
+        ([(0.0, "Reported_a"), (300.1, "Reported_b")], 300.1, Liveness.UNPROVEN),
+        ([(0.0, "Reported_a"), (300.1, "Reported_b"), (330.0, "Reported_c")], 330.0, Liveness.ALIVE),
         # The time in it says nothing.
-        ([(0.0, "Reported_2099.01.01 00:00:00"), (9.0, "Reported_1999.01.01 00:00:00")], 9.0, Life.ALIVE),
-        ([(0.0, "Reported_a"), (60.0, "Requesting_x"), (120.0, "Reported_b")], 120.0, Life.ALIVE),
-        ([(0.0, "Reported_a"), (60.0, "Reported_b"), (90.0, "Requesting_x")], 90.0, Life.ALIVE),
-        ([(0.0, "Reported_a"), (60.0, "Reported_b"), (90.0, "Requesting_x")], 361.0, Life.SILENT),
-        ([(0.0, "Requesting_x"), (60.0, "Requesting_y")], 60.0, Life.UNPROVEN),
+        ([(0.0, "Reported_2099.01.01 00:00:00"), (9.0, "Reported_1999.01.01 00:00:00")], 9.0, Liveness.ALIVE),
+        ([(0.0, "Reported_a"), (60.0, "Requesting_x"), (120.0, "Reported_b")], 120.0, Liveness.ALIVE),
+        ([(0.0, "Reported_a"), (60.0, "Reported_b"), (90.0, "Requesting_x")], 90.0, Liveness.ALIVE),
+        ([(0.0, "Reported_a"), (60.0, "Reported_b"), (90.0, "Requesting_x")], 361.0, Liveness.SILENT),
+        ([(0.0, "Requesting_x"), (60.0, "Requesting_y")], 60.0, Liveness.UNPROVEN),
         # A server with an old copy.
-        ([(0.0, "Reported_a"), (10.0, "Reported_b"), (20.0, "Reported_a"), (400.0, "Reported_b")], 400.0, Life.SILENT),
-        ([(0.0, "Reported_a"), (60.0, "Reported_b"), (90.0, "Deleted_x")], 90.0, Life.DELETED),
-        ([(0.0, "Deleted_x"), (60.0, "Requesting_x")], 60.0, Life.DELETED),
-        ([(0.0, "Reported_a"), (9.0, "Deleted_x"), (19.0, "Reported_b")], 19.0, Life.UNPROVEN),
-        ([(0.0, "Reported_a"), (60.0, "Reported_b"), (61.0, "")], 61.0, Life.ODD),
-        ([(0.0, "Reported_")], 0.0, Life.ODD),
-        ([(0.0, "reported_a")], 0.0, Life.ODD),
-        ([(0.0, "2026.12.01 00:13:52")], 0.0, Life.ODD),
+        ([(0.0, "Reported_a"), (10.0, "Reported_b"), (20.0, "Reported_a"), (400.0, "Reported_b")], 400.0, Liveness.SILENT),
+        ([(0.0, "Reported_a"), (60.0, "Reported_b"), (90.0, "Deleted_x")], 90.0, Liveness.DELETED),
+        ([(0.0, "Deleted_x"), (60.0, "Requesting_x")], 60.0, Liveness.DELETED),
+        ([(0.0, "Reported_a"), (9.0, "Deleted_x"), (19.0, "Reported_b")], 19.0, Liveness.UNPROVEN),
+        ([(0.0, "Reported_a"), (60.0, "Reported_b"), (61.0, "")], 61.0, Liveness.ODD),
+        ([(0.0, "Reported_")], 0.0, Liveness.ODD),
+        ([(0.0, "reported_a")], 0.0, Liveness.ODD),
+        ([(0.0, "2026.12.01 00:13:52")], 0.0, Liveness.ODD),
     ],
 )
-def test_two_different_reports_within_five_minutes_prove_life(texts: list[tuple[float, str]], now: float, expected: Life) -> None:
-    assert handshakes(*texts)[WORD].life(now) is expected
+def test_two_different_reports_within_five_minutes_prove_life(texts: list[tuple[float, str]], now: float, expected: Liveness) -> None:
+    assert handshakes(*texts)[WORD].liveness(now) is expected
 
 
 def test_each_life_but_the_living_refuses_the_card_for_its_own_reason() -> None:
@@ -156,7 +156,7 @@ def test_no_life_without_two_reports(steps: list[tuple[float, str]]) -> None:
         now += after
         seen = see_handshakes(seen, {HANDSHAKE: text}, now)
         reports |= {text} if text.startswith("Reported_") else set()
-        assert (seen[WORD].life(now) is not Life.ALIVE) or len(reports) == 2
+        assert (seen[WORD].liveness(now) is not Liveness.ALIVE) or len(reports) == 2
 
 
 # --- templates -------------------------------------------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def _register(text: str) -> list[str]:
 
 
 # --- life ------------------------------------------------------------------------------------------------------------------------------
-class Life(StrEnum):
+class Liveness(StrEnum):
     """Whether HAMi's plugin for a kind of card was seen to live."""
 
     ALIVE = "alive"
@@ -113,20 +113,20 @@ class Handshake:
     """What was seen of one handshake. Times in seconds of the monotonic clock."""
 
     #: What it is by its last text, for one that is no report.
-    other: Life | None = None
+    other: Liveness | None = None
     #: The reports that were seen, the latest last.
     reports: tuple[str, ...] = ()
     #: When the latest was last seen, and when it was seen to take the place of another one within the bound.
     seen_at: float = 0.0
     moved_at: float | None = None
 
-    def life(self, now: float) -> Life:
+    def liveness(self, now: float) -> Liveness:
         """Return what that says now."""
         if self.other is not None:
             return self.other
         if self.moved_at is None:
-            return Life.UNPROVEN
-        return Life.ALIVE if now - self.moved_at <= HANDSHAKE_SECONDS else Life.SILENT
+            return Liveness.UNPROVEN
+        return Liveness.ALIVE if now - self.moved_at <= HANDSHAKE_SECONDS else Liveness.SILENT
 
 
 def see_handshakes(before: Mapping[str, Handshake], annotations: Mapping[str, str], now: float) -> dict[str, Handshake]:
@@ -143,9 +143,9 @@ def _see_handshake(before: Handshake | None, text: str, now: float) -> Handshake
         # The scheduler asks: that says nothing about the plugin.
         return before or Handshake()
     if text.startswith(_DELETED):
-        return Handshake(Life.DELETED)
+        return Handshake(Liveness.DELETED)
     if not text.startswith(_REPORTED) or text == _REPORTED:
-        return Handshake(Life.ODD)
+        return Handshake(Liveness.ODD)
     if before is None or before.other is not None or not before.reports:
         return Handshake(None, (text,), now)
     if text in before.reports:
@@ -182,12 +182,12 @@ REFUSAL_TEXT: Final[Mapping[CardRefusal, str]] = {
     CardRefusal.TEMPLATE_UNKNOWN: "HAMi makes no vNPUs of this template from this chip, so somebody else made it.",
 }
 
-_BY_LIFE: Final[Mapping[Life, CardRefusal]] = {
-    Life.UNPROVEN: CardRefusal.HANDSHAKE_UNPROVEN,
-    Life.SILENT: CardRefusal.HANDSHAKE_SILENT,
-    Life.DELETED: CardRefusal.HANDSHAKE_DELETED,
-    Life.MISSING: CardRefusal.HANDSHAKE_MISSING,
-    Life.ODD: CardRefusal.HANDSHAKE_ODD,
+_BY_LIVENESS: Final[Mapping[Liveness, CardRefusal]] = {
+    Liveness.UNPROVEN: CardRefusal.HANDSHAKE_UNPROVEN,
+    Liveness.SILENT: CardRefusal.HANDSHAKE_SILENT,
+    Liveness.DELETED: CardRefusal.HANDSHAKE_DELETED,
+    Liveness.MISSING: CardRefusal.HANDSHAKE_MISSING,
+    Liveness.ODD: CardRefusal.HANDSHAKE_ODD,
 }
 
 
@@ -199,7 +199,7 @@ def card_refusal(die: str, registers: Registers, handshakes: Mapping[str, Handsh
     if len(words) > 1 or die in registers.repeated:
         return CardRefusal.REGISTERED_TWICE
     handshake = handshakes.get(words[0])
-    return _BY_LIFE.get(handshake.life(now) if handshake is not None else Life.MISSING)
+    return _BY_LIVENESS.get(handshake.liveness(now) if handshake is not None else Liveness.MISSING)
 
 
 def vnpu_refusal(chip_name: str, template: str) -> CardRefusal | None:

@@ -211,7 +211,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class NodeBounds:
-    """How fresh a Node must be, in seconds."""
+    """How old a renewal of the Lease may be, and how young a kubelet may not be, in seconds."""
 
     lease: float = 60.0
     kubelet: float = 300.0
