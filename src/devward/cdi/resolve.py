@@ -150,6 +150,10 @@ class Resolution:
     trusted_uid: int
     _definitions: Mapping[str, tuple[_Definition, ...]] = field(repr=False)
     _duplicates: frozenset[str] = field(repr=False)
+    #: By the path of a directory, and a device: the names of the files that define it there.
+    _definers: Mapping[str, Mapping[str, tuple[str, ...]]] = field(repr=False)
+    #: Whether it is known what engines get from every file that they read.
+    _certain: bool
     #: The path of a directory as it was given, to the one that is used for it.
     _spellings: Mapping[str, str] = field(repr=False)
 
@@ -159,7 +163,7 @@ class Resolution:
         contenders = tuple(dict.fromkeys(definition.path for definition in definitions))
         if self.engines_blocked is not None:
             return Effective(None, EffectiveState.BLOCKED, contenders)
-        certain = not any(directory.unexamined or not all(map(_is_known, directory.files)) for directory in self.reached)
+        certain = self._certain
         if qualified in self._duplicates:
             return Effective(None, EffectiveState.DUPLICATE, contenders)
         if not definitions:
@@ -176,12 +180,8 @@ class Resolution:
         spelling = self._spellings.get(directory, directory)
         for scanned in (*self.reached, *self.not_reached, *self.unread):
             if scanned.path == spelling:
-                return tuple(
-                    scanned.file_path(file.name)
-                    for file in scanned.files
-                    # What was a rival is one until it is known not to be: to write the device meanwhile would kill it in both files.
-                    if file.name != own_name and qualified in (file.spec.devices if file.spec is not None else file.suspected)
-                )
+                found = self._definers[spelling].get(qualified, ())
+                return tuple(scanned.file_path(name) for name in found if name != own_name)
         return ()
 
     def findings(self) -> tuple[Finding, ...]:
@@ -265,6 +265,18 @@ def _made_for_a_claim(path: str) -> str:
 def shadowed_by(path: str) -> str:
     """Return what to say of a definition that a file of higher priority replaces."""
     return f"{path} wins{_made_for_a_claim(path)}"
+
+
+def _definers(directory: ScannedDirectory) -> dict[str, tuple[str, ...]]:
+    """Return the names of the files of a directory that define each device.
+
+    What defined it last counts until it is known not to: to write the device into our own file meanwhile would kill it in both.
+    """
+    found: dict[str, list[str]] = {}
+    for file in directory.files:
+        for qualified in dict.fromkeys(file.spec.devices if file.spec is not None else file.suspected):
+            found.setdefault(qualified, []).append(file.name)
+    return {qualified: tuple(names) for qualified, names in found.items()}
 
 
 def _is_same(one: _Definition, other: _Definition) -> bool:
@@ -371,6 +383,8 @@ def resolve(
         engines_blocked=blocked,
         trusted_uid=trusted_uid,
         _definitions={qualified: tuple(found) for qualified, found in definitions.items()},
+        _definers={entry.path: _definers(entry) for entry in (*others, *reversed(for_engines))},
+        _certain=not any(entry.unexamined or not all(map(_is_known, entry.files)) for entry in for_engines[:reached]),
         _duplicates=frozenset(qualified for qualified, found in definitions.items() if _clashing(found)),
         _spellings=spellings,
     )
