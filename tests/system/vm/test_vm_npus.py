@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 from devward.npu.facts import Expected, Outcome, Refusal
+from devward.npu.inventory import BROKER
 from devward.npu.numbering import WILDCARD
 from devward.npu.protocol import DestroyAnswer, InspectAnswer, InspectRequest, ListAnswer, ListRequest, RefusedAnswer
 from sim.dcmi_simulator import STATE_FILE, Chip, Vnpu, build_library
 from system.vm.boot import Boot
 from system.vm.machine import CommandFailed, Machine
-from system.vm.npus import BUNDLES, DONE, UNIT, Npus
+from system.vm.npus import BUNDLES, DONE, SOCKET, UNIT, Npus
 from system.vm.warden import Warden
 
 SEED = 20260501
@@ -214,3 +215,215 @@ def test_only_root_can_connect(vm: Machine, npus: Npus) -> None:
     vm.run("python3", "-Ic", program)
     with pytest.raises(CommandFailed, match="PermissionError"):
         vm.run("setpriv", "--reuid=1000", "--regid=1000", "--clear-groups", "python3", "-Ic", program)
+
+
+def test_no_request_by_root_destroys_what_it_does_not_name_whole(vm: Machine, npus: Npus, warden: Warden, figures: dict[str, str]) -> None:
+    simulator, count = npus.simulator, 2000
+    with simulator.held_back():
+        # One card has two dies.
+        for family, phy, card, template in (
+            ("910B3", 0, 0, TEMPLATE),
+            ("910C", 16, 8, TEMPLATE),
+            ("910C", 17, 8, TEMPLATE),
+            ("310P", 18, 18, "vir01"),
+        ):
+            chip = simulator.add_chip(family, phy=phy, card=card)
+            made = [simulator.create(chip, template) for _ in range(6)]
+            simulator.occupy(made[-1])
+    begin = warden.now()
+    began = time.monotonic()
+    done = json.loads(vm.run("python3", "/opt/vm/npu_fuzz.py", str(STATE_FILE), str(SEED), str(count), timeout=1200))
+    answers = done["answers"]
+    wanted = {
+        Refusal.MALFORMED, Refusal.VERSION, Refusal.WILDCARD, Refusal.OUTSIDE_WINDOW, Refusal.BOOT_DIFFERS, Refusal.PHY_DIFFERS,
+        Refusal.DIE_DIFFERS, Refusal.VFID_DIFFERS, Refusal.TEMPLATE_DIFFERS, Refusal.NODE_DIFFERS, Refusal.EXPIRED, Refusal.IN_USE,
+    }  # fmt: skip
+    assert wanted | {"destroyed"} <= answers.keys()
+    assert Refusal.INTERNAL not in answers
+    # One broker answered all of it.
+    started = vm.run("journalctl", "--output=cat", f"--after-cursor={begin}", f"--unit={UNIT}").count("Started ")
+    assert started <= 1
+    assert len(npus.simulator.vnpus()) == done["left"]
+    shown(warden, npus, 4)
+    figures[f"{count} requests to the broker, {done['destroyed']} of them right"] = f"{time.monotonic() - began:.0f} s"
+
+
+# --- a vendor's side that misbehaves --------------------------------------------------------------------------------------------
+class Answers:
+    """CheckAllocation of kvm, asked again and again while something happens."""
+
+    def __init__(self, vm: Machine, figures: dict[str, str]) -> None:
+        self._vm = vm
+        self._figures = figures
+
+    @contextlib.contextmanager
+    def while_(self, what: str) -> Iterator[None]:
+        """Ask during this; each answer must come in time, and be what it is without NPUs."""
+        self._vm.run("rm", "-f", STOP)
+        asking = self._vm.start("python3", "/opt/vm/kvm_answers.py", STOP, timeout=900)
+        try:
+            yield
+        finally:
+            self._vm.run("touch", STOP)
+            code, out = self._vm.finish(asking, timeout=900)
+        assert code == 0, out
+        found = json.loads(out)
+        seconds = [took for took, _, _ in found]
+        assert max(seconds) < ANSWER_LIMIT, (what, found)
+        assert {reason for _, allowed, reason in found if not allowed} <= SLOW, (what, found)
+        assert any(allowed for _, allowed, _ in found), (what, found)
+        refused = sum(not allowed for _, allowed, _ in found)
+        self._figures[f"CheckAllocation of kvm, {what}"] = (
+            f"median {statistics.median(seconds):.2f} s of {len(found)}, at most {max(seconds):.2f} s"
+            + (f", {refused} not finished in time" if refused else "")
+        )
+
+
+def look(vm: Machine, times: int = 1) -> None:
+    """Have the daemon look at NPUs by an event of the kernel, as often as it does at the most."""
+    vm.shell(f"for i in $(seq {times}); do echo change >/sys/class/cuse/davinci0/uevent; sleep 1.2; done")
+
+
+def finding(warden: Warden, vm: Machine, *codes: str) -> dict[str, str]:
+    """Have the daemon look until it has one of these findings about the broker, and vouches for no NPU; return it."""
+
+    def is_found(described: dict[str, Any]) -> bool:
+        found = {one["code"] for one in described["findings"] if one["subject"] == BROKER}
+        if found & set(codes) and all(card["reason"] for card in described["npus"]["cards"]):
+            return True
+        look(vm)
+        return False
+
+    described = warden.wait(f"one of {codes}", is_found)
+    return next(one for one in described["findings"] if one["code"] in codes)
+
+
+def well_again(warden: Warden, npus: Npus) -> None:
+    """Wait until everything is vouched for again, without waiting for the end of a pause after failures."""
+    warden.call("Rescan", "t", "0")
+    shown(warden, npus, 2)
+
+
+def test_whatever_the_vendors_side_does_kvm_is_answered_for(bench: Bench, figures: dict[str, str]) -> None:
+    vm, npus, warden, simulator = bench.vm, bench.npus, bench.warden, bench.simulator
+    answers, begin, run = Answers(vm, figures), warden.now(), warden.run_id()
+    with answers.while_("all well"):
+        look(vm, 8)
+    shown(warden, npus, 2)
+
+    with answers.while_("the broker killed again and again"):
+        for _ in range(8):
+            vm.run("systemctl", "kill", "--signal=KILL", UNIT, check=False)
+            look(vm)
+        vm.run("systemctl", "kill", "--signal=KILL", UNIT, check=False)
+    well_again(warden, npus)
+
+    for action, codes in (("garbage", ("npu-list-incomplete", "npu-broker-garbled")), ("segv", ("npu-broker-unreachable",))):
+        serial = simulator.fault("*", action, value=SEED)
+        with answers.while_(f"the library at every call: {action}"):
+            told = finding(warden, vm, *codes)
+            assert told["text"]
+            look(vm, 4)
+        simulator.clear_faults(serial)
+        well_again(warden, npus)
+
+    # It ends itself, by its timer.
+    serial = simulator.fault("dcmi_get_device_health", "hang")
+    pid = npus.broker()
+    with answers.while_("the library hangs, until the broker ended itself"):
+        finding(warden, vm, "npu-broker-silent")
+        vm.shell(f"while [ -e /proc/{pid} ]; do echo change >/sys/class/cuse/davinci0/uevent; sleep 1; done")
+    assert "dcmi_get_device_health does not return after 30 s" in vm.run(
+        "journalctl", f"--unit={UNIT}", "--output=cat", f"--after-cursor={begin}"
+    )
+    assert warden.unit("NRestarts", "ActiveState", unit=SOCKET)["ActiveState"] == "active"
+    simulator.clear_faults(serial)
+    well_again(warden, npus)
+    assert warden.events(begin, "broker-kill") == []
+    reasons = {record["DEVWARD_REASON"] for record in warden.wait_events(begin, "card-unknown")}
+    assert {"npu-broker-unreachable", "npu-broker-silent"} <= reasons
+    assert warden.run_id() == run
+
+
+def test_a_broker_that_cannot_end_itself_is_ended_by_the_service_manager(bench: Bench, figures: dict[str, str]) -> None:
+    """It is stopped, timer thread and all. So that it is not the unit's watchdog which ends it, that is off."""
+    vm, npus, warden = bench.vm, bench.npus, bench.warden
+    drop_in = f"/run/systemd/system/{UNIT}.d/no-watchdog.conf"
+    vm.run("mkdir", "-p", drop_in.rpartition("/")[0])
+    vm.write(drop_in, "[Service]\nWatchdogSec=0\n")
+    try:
+        vm.shell(f"systemctl daemon-reload; systemctl stop {UNIT}")
+        well_again(warden, npus)
+        vm.shell(f"until systemctl --quiet is-active {UNIT}; do sleep 0.1; done")
+        begin, pid = warden.now(), npus.broker()
+        vm.run("systemctl", "kill", "--signal=STOP", UNIT)
+        began = time.monotonic()
+        with Answers(vm, figures).while_("the broker stopped, until systemd ended it"):
+            finding(warden, vm, "npu-broker-silent")
+            # No event: what is due comes by itself.
+            intent, outcome = warden.wait_events(begin, "broker-kill", 2)
+        figures["a broker that stands still, until it was ended"] = f"{time.monotonic() - began:.0f} s"
+        assert (intent["DEVWARD_OUTCOME"], outcome["DEVWARD_OUTCOME"]) == ("intent", "success")
+        assert outcome["_SYSTEMD_UNIT"] == "devward.service"
+        assert not vm.run("sh", "-c", f"ls -d /proc/{pid} 2>/dev/null || true")
+        well_again(warden, npus)
+        assert npus.broker() not in (0, pid)
+    finally:
+        vm.shell(f"rm -r {drop_in.rpartition('/')[0]}; systemctl daemon-reload; systemctl stop {UNIT}")
+
+
+# --- what people read ------------------------------------------------------------------------------------------------------------
+def test_people_can_read_it(bench: Bench) -> None:
+    vm, warden, simulator = bench.vm, bench.warden, bench.simulator
+    begin = warden.now()
+    simulator.occupy(bench.vnpus[0])
+    simulator.set_chip(bench.other, health=3)
+    simulator.destroy(bench.others[2])
+    look(vm)
+    warden.wait("seen", lambda described: described["npus"]["cards"][1]["reason"] == "npu-unhealthy")
+    # A line of vnpu.cfg without a vNPU is a finding when it is seen twice.
+    described = warden.wait("settled", lambda described: "vnpu-record-unmatched" in {one["code"] for one in described["findings"]})
+    cards, vnpus = (vm.run("devwardctl", kind).splitlines() for kind in ("cards", "vnpus"))
+    assert cards[0].split()[:3] == ["NPU", "CHIP", "HEALTH"]
+    assert cards[1].split()[:7] == ["p000", "Ascend", "910B3", "healthy", "15", "of", "20"]
+    assert cards[2].split()[:4] == ["p001", "Ascend", "910B3", "unhealthy"]
+    assert "npu-unhealthy" in cards[2]
+    assert bench.other.vdie in cards[2]
+    assert [line.split()[:4] for line in vnpus[1:]] == [
+        [f"v{vnpu.id:04d}", card, TEMPLATE, use]
+        for card, of, uses in (("p000", bench.vnpus, ("in-use", "idle", "idle")), ("p001", bench.others[:2], ("idle", "idle")))
+        for vnpu, use in zip(of, uses, strict=True)
+    ]
+    found = vm.run("devwardctl", "findings")
+    assert "npu-unhealthy" in found
+    assert f"{bench.others[2].id} of physical id {bench.other.phy}" in found
+    explained = vm.run("devwardctl", "explain", f"/dev/vdavinci{bench.others[0].id}", check=False)
+    assert "p001" in explained
+    assert "health 3" in explained
+    (event,) = warden.wait_events(begin, "card-unknown")
+    assert (event["DEVWARD_REASON"], event["DEVWARD_DEVICE"]) == ("npu-unhealthy", "/dev/davinci1")
+    written = vm.run("journalctl", "--catalog", f"--after-cursor={begin}")
+    assert "NPU p001 cannot be vouched for: The vendor's library calls the NPU unhealthy (health 3)." in written
+    assert "Subject: NPU card/p001 cannot be vouched for" in written
+    assert described["manager"]["ready"]
+
+
+# --- what it costs -----------------------------------------------------------------------------------------------------------------
+def test_memory_with_sixteen_cards_of_sixteen_vnpus(vm: Machine, npus: Npus, warden: Warden, figures: dict[str, str]) -> None:
+    """The bars are 90 and 16 MB; they are judged elsewhere, on a machine that is a processor."""
+    simulator = npus.simulator
+    with simulator.held_back():
+        for _ in range(16):
+            chip = simulator.add_chip("910B3")
+            for _ in range(16):
+                simulator.create(chip, TEMPLATE)
+    began = time.monotonic()
+    shown(warden, npus, 16)
+    figures["16 cards with 256 vNPUs, from their nodes to all shown"] = f"{time.monotonic() - began:.1f} s"
+    look(vm, 3)
+    shown(warden, npus, 16)
+    for name, pid, bar in (("devwardd", warden.run_id()[0], 90.0), ("devward-dcmi", str(npus.broker()), 16.0)):
+        lines = vm.run("cat", f"/proc/{pid}/smaps_rollup").splitlines()
+        pss = next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+        figures[f"PSS of {name} with them"] = f"{pss:.1f} MB"
+        assert pss < bar, name
