@@ -52,11 +52,12 @@ class World:
     incarnations: dict[tuple[Place, int], int] = field(default_factory=dict)
     removed: dict[Place, dcmi_state.Chip] = field(default_factory=dict)
     serial: int = 0
+    chip_count: int = CHIPS
 
     def __post_init__(self) -> None:
         kind = FAMILIES["910B3"]
         self.state.node = dcmi_state.Node(supports_recover=0)
-        for phy in range(CHIPS):
+        for phy in range(self.chip_count):
             chip = dcmi_state.Chip(card=phy, dev=0, phy=phy, logic=phy, family="910B3", name=kind.chip_name, cores=kind.cores)
             self.state.chips.append(replace(chip, slots=kind.slots, vdie=die(phy + 1), ndie=die(phy + 1), memory=kind.memory))
             self._make_node(f"davinci{phy}")

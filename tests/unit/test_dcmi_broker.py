@@ -699,6 +699,28 @@ def test_a_line_that_is_too_long_ends_the_connection(bench: Bench) -> None:
         assert isinstance(third, ListAnswer)
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(b"", id="cut off"),
+        pytest.param(b" " * REQUEST_LIMIT + b"\n", id="too long"),
+        pytest.param(b" " * REQUEST_LIMIT + b"nonsense\n", id="too long, and something else"),
+    ],
+)
+def test_a_request_whose_line_does_not_end_destroys_nothing(bench: Bench, end: bytes) -> None:
+    """What it would say if more of it had been read is not known, and who sent it may have been cut short."""
+    bench.start()
+    line = encode_request(bench.request()).removesuffix(b"\n")
+    with bench.host.connect() as connection:
+        connection.send(line + end)
+        if not end:
+            connection.socket.shutdown(socket.SHUT_WR)
+        assert refusal(connection.receive()) is Refusal.MALFORMED
+    assert bench.destroyed == []
+    assert bench.left == [bench.vnpu.id, bench.other.id]
+    assert isinstance(bench.ask(bench.request()), DestroyAnswer)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(st.data())
 def test_no_bytes_end_the_broker_or_destroy_anything(bench: Bench, data: st.DataObject) -> None:

@@ -17,6 +17,7 @@ from devward.npu.facts import Outcome, Refusal, Refused
 from devward.npu.fields import Malformed
 from devward.npu.gate import Gate, Phase
 from devward.npu.protocol import (
+    REQUEST_LIMIT,
     Answer,
     DestroyAnswer,
     DestroyRequest,
@@ -79,6 +80,9 @@ class Service:
     def serve(self, line: bytes, caller: Caller) -> None:
         """Answer one line. OSError: the caller does not take the answer."""
         try:
+            if not line.endswith(b"\n"):
+                # Cut off, or only its beginning: what stands there may be whole by chance.
+                raise Malformed(f"the line does not end within {REQUEST_LIMIT} bytes")
             request = parse_request(line)
         except Malformed as error:
             reason = Refusal.VERSION if isinstance(error, OtherVersion) else Refusal.MALFORMED
