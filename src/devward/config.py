@@ -197,12 +197,12 @@ KEYS: tuple[Key, ...] = (
         " ask for the vendor's library.",
     ),
     Key(
-        "npu", "device_uid", "host", _owner("host"), '"host" or 0 to 4294967295',
-        "The owner of the device nodes of NPUs inside a container. host: as on the host.",
+        "npu", "device_uid", "user", _owner("user"), '"user" or 0 to 4294967295',
+        "The owner of the device nodes of NPUs inside a container. user: the user that the container runs as.",
     ),
     Key(
-        "npu", "device_gid", "host", _owner("host"), '"host" or 0 to 4294967295',
-        "The group of the device nodes of NPUs inside a container. host: as on the host.",
+        "npu", "device_gid", "user", _owner("user"), '"user" or 0 to 4294967295',
+        "The group of the device nodes of NPUs inside a container. user: that of the user that the container runs as.",
     ),
     Key(
         "log", "level", "info", _word("debug", "info", "notice", "warning", "err"), "debug, info, notice, warning or err",
@@ -240,7 +240,7 @@ class CdiConfig:
 
 @dataclass(frozen=True, slots=True)
 class NpuConfig:
-    """Section `npu`; owners None for those on the host."""
+    """Section `npu`; owners None for the container's user."""
 
     devices: NpuDevices = NpuDevices.AUTO
     device_uid: int | None = None
@@ -331,7 +331,7 @@ def _plain(key: Key, value: object) -> object:
     if key.name == "expected_mode" and isinstance(value, int):
         return f"{value:04o}"
     if value is None:
-        return "host" if key.section == "npu" else "any"
+        return "user" if key.section == "npu" else "any"
     return list(value) if isinstance(value, tuple) else value
 
 

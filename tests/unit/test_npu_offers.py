@@ -89,7 +89,7 @@ def test_all_are_also_those_that_a_foreign_file_defines() -> None:
     assert made["devices"][1]["containerEdits"]["deviceNodes"] == [node("/dev/davinci0"), node("/dev/davinci3")]
 
 
-def test_the_owner_is_the_host_s_or_a_setting() -> None:
+def test_the_owner_is_left_to_engines_or_a_setting() -> None:
     made = document(0, device_uid=1000, device_gid=0)
     every = [*made["devices"][0]["containerEdits"]["deviceNodes"], *made["containerEdits"]["deviceNodes"]]
     assert {(one["uid"], one["gid"]) for one in every} == {(1000, 0)}

@@ -42,7 +42,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The owner of the nodes in a container, numeric; None: as on the host."""
+    """The owner of the nodes in a container, numeric; None: the container's user, which is what engines choose.
+
+    container-device-interface, `pkg/cdi/container-edits.go`, Apply.
+    """
 
     uid: int | None = None
     gid: int | None = None

@@ -22,6 +22,26 @@ _ROOT = ("--rootfs", "/opt/vm/rootfs", "/usr/bin/python3", "-I", "/opt/vm/kvm.py
 _ENTER = 'mount --make-rprivate /; cd "$1"; shift; pivot_root . mnt; umount --lazy mnt; exec "$@"'
 
 
+#: Tells what it finds around itself, without opening any device.
+_LOOK = """
+import json, os, stat
+nodes = {}
+for directory, _, names in os.walk("/dev"):
+    for name in names:
+        path = os.path.join(directory, name)
+        facts = os.lstat(path)
+        if stat.S_ISCHR(facts.st_mode) and not path.startswith("/dev/pts/"):
+            number = f"{os.major(facts.st_rdev)}:{os.minor(facts.st_rdev)}"
+            nodes[path] = [number, f"{facts.st_mode & 0o7777:04o}", facts.st_uid, facts.st_gid]
+mounts = {}
+with open("/proc/self/mountinfo") as file:
+    for line in file:
+        words = line.split()
+        mounts[words[4]] = sorted(words[5].split(","))
+print(json.dumps({"nodes": nodes, "mounts": mounts, "env": dict(os.environ)}))
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Podman:
     """One installation of podman in a machine."""
@@ -42,6 +62,15 @@ class Podman:
     def refusal(self) -> str:
         """Return what podman says where it refuses to start the container; empty where it starts it."""
         return self.vm.shell(f'if out=$({shlex.join(self.command("check"))} 2>&1); then exit; fi; echo "$out"').strip()
+
+    def seen(self, *devices: str, user: int = 0) -> dict[str, Any]:
+        """Return what a container has that runs as this user and is given these devices: `nodes`, `mounts` and `env`."""
+        given = [f"--user={user}:{user}", *(f"--device={device}" for device in devices)]
+        run = ("podman", "--cgroup-manager=cgroupfs", "run", "--rm", "--network=host", "--volume=/usr:/usr:ro", *given)
+        found: dict[str, Any] = json.loads(
+            self.vm.run(*self._enter(), *run, "--rootfs", "/opt/vm/rootfs", "/usr/bin/python3", "-Ic", _LOOK)
+        )
+        return found
 
     def versions(self) -> str:
         """Return which podman this is, and its runtime."""

@@ -20,6 +20,7 @@ from devward.npu.numbering import WILDCARD
 from devward.npu.protocol import DestroyAnswer, InspectAnswer, InspectRequest, ListAnswer, ListRequest, RefusedAnswer
 from sim.dcmi_simulator import STATE_FILE, Chip, Vnpu, build_library
 from system.vm.boot import Boot
+from system.vm.containers import Podman, mount_later, unmount_later
 from system.vm.machine import CommandFailed, Machine
 from system.vm.npus import BUNDLES, DONE, SOCKET, UNIT, Npus
 from system.vm.warden import Warden
@@ -427,3 +428,107 @@ def test_memory_with_sixteen_cards_of_sixteen_vnpus(vm: Machine, npus: Npus, war
         pss = next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
         figures[f"PSS of {name} with them"] = f"{pss:.1f} MB"
         assert pss < bar, name
+
+
+# --- containers ------------------------------------------------------------------------------------------------------------------
+NPU_SPEC, VNPU_SPEC = "/etc/cdi/ascend.com-npu.json", "/etc/cdi/ascend.com-vnpu.json"
+LISTS = "/etc/ascend-docker-runtime.d"
+DRIVER_LIBRARIES = "/usr/local/Ascend/driver/lib64"
+SHARED = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
+
+
+@pytest.fixture(name="later", scope="module")
+def _later(machine: tuple[Machine, Boot]) -> Iterator[Podman]:
+    """Debian 13's podman."""
+    vm, _ = machine
+    try:
+        yield mount_later(vm)
+    finally:
+        unmount_later(vm)
+
+
+@pytest.fixture(name="vendor")
+def _vendor(vm: Machine) -> Iterator[tuple[str, ...]]:
+    """The vendor's driver and its list of what containers need; return what exists of that."""
+    tool = "/opt/vendor/npu-tool"
+    vm.shell(f"""
+        mkdir -p {DRIVER_LIBRARIES}/common {DRIVER_LIBRARIES}/driver {LISTS} /opt/vendor
+        echo tool >{tool}
+        printf '%s\\n' {DRIVER_LIBRARIES} {tool} /opt/vendor/missing >{LISTS}/base.list
+    """)
+    yield DRIVER_LIBRARIES, tool
+    vm.shell(f"rm -rf {LISTS} /opt/vendor /usr/local/Ascend")
+
+
+def as_given(vm: Machine, path: str, user: int = 0) -> list[object]:
+    """Return number, mode and owner of a node of the host, as a container of that user has it: a document without a mode means 0666."""
+    major, minor = vm.run("stat", "--format=%Hr %Lr", path).split()
+    return [f"{major}:{minor}", "0666", user, user]
+
+
+def test_a_container_has_the_npu_that_it_was_given_what_goes_with_it_and_nothing_else(
+    bench: Bench, later: Podman, vendor: tuple[str, ...], figures: dict[str, str]
+) -> None:
+    vm, warden = bench.vm, bench.warden
+    warden.call("Rescan", "t", "0")
+    warden.wait(
+        "the file of NPUs with the vendor's mounts",
+        lambda described: (
+            any(spec["file"] == NPU_SPEC and spec["state"] == "true" for spec in described["specs"])
+            and vendor[1] in vm.run("cat", NPU_SPEC, check=False)
+        ),
+    )
+    both = [f"/dev/davinci{bench.chip.phy}", f"/dev/davinci{bench.other.phy}"]
+    for engine in (Podman(vm), later):
+        without = engine.seen()
+        for name, cards in (("0", both[:1]), ("1", both[1:]), ("all", both)):
+            seen = engine.seen(f"ascend.com/npu={name}")
+            more = {path: facts for path, facts in seen["nodes"].items() if path not in without["nodes"]}
+            assert more == {path: as_given(vm, path) for path in (*cards, *SHARED)}
+            assert set(without["nodes"]) <= set(seen["nodes"])
+            mounts = {path: options for path, options in seen["mounts"].items() if path not in without["mounts"]}
+            assert set(mounts) - {*more} == set(vendor)
+            assert all("ro" in mounts[path] for path in vendor)
+            assert seen["env"]["LD_LIBRARY_PATH"] == f"{DRIVER_LIBRARIES}/common:{DRIVER_LIBRARIES}/driver"
+            assert "LD_LIBRARY_PATH" not in without["env"]
+        nobody = engine.seen("ascend.com/npu=0", user=65534)["nodes"]
+        assert {path: nobody[path] for path in (both[0], *SHARED)} == {path: as_given(vm, path, 65534) for path in (both[0], *SHARED)}
+    figures["podman with NPUs"] = f"{Podman(vm).versions()}; {later.versions()}"
+
+
+def test_an_npu_that_is_gone_is_given_to_no_container(bench: Bench, vendor: tuple[str, ...]) -> None:
+    vm, warden, simulator = bench.vm, bench.warden, bench.simulator
+    engine = Podman(vm)
+    name = f"ascend.com/npu={bench.other.phy}"
+    engine.seen(name)
+    with simulator.held_back():
+        for vnpu in bench.others:
+            simulator.destroy(vnpu)
+        simulator.remove_card(bench.other.card)
+    with pytest.raises(CommandFailed):
+        engine.seen(name)
+    warden.wait("the NPU out of its file", lambda described: all(name not in spec["devices"] for spec in described["specs"]))
+    with pytest.raises(CommandFailed, match="unresolvable CDI devices"):
+        engine.seen(name)
+    engine.seen(f"ascend.com/npu={bench.chip.phy}")
+
+
+def test_a_pinned_vnpu_is_given_to_containers_under_the_name_that_they_look_for(bench: Bench) -> None:
+    vm, warden = bench.vm, bench.warden
+    engine, vnpu = Podman(vm), bench.vnpus[0]
+    name = f"ascend.com/vnpu={vnpu.id}"
+    target = f"{bench.chip.vdie}/{vnpu.id}/{TEMPLATE}"
+    without = engine.seen()
+    with pytest.raises(CommandFailed, match="unresolvable CDI devices"):
+        engine.seen(name)
+    try:
+        warden.call("Pin", "sst", target, "a test", "0")
+        warden.wait("the vNPU in its file", lambda described: any(name in spec["devices"] for spec in described["specs"]))
+        seen = engine.seen(name)
+        more = {path: facts for path, facts in seen["nodes"].items() if path not in without["nodes"]}
+        inside = {f"/dev/davinci{vnpu.id}": f"/dev/vdavinci{vnpu.id}", **{path: path for path in SHARED}}
+        assert more == {path: as_given(vm, host) for path, host in inside.items()}
+        assert warden.call("CheckAllocation", "s", name)[:2] == [True, ""]
+    finally:
+        warden.call("Unpin", "st", target, "0")
+    warden.wait("no vNPU in any file", lambda described: all(name not in spec["devices"] for spec in described["specs"]))

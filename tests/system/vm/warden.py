@@ -136,7 +136,7 @@ def _has(things: Described, expected: dict[str, str]) -> bool:
 
 
 def _well(described: Described) -> bool:
-    (spec,) = described["specs"]
+    spec = described["specs"][0]
     healthy = device(described).get("health") == "healthy"
     return healthy and bool(described["manager"]["ready"]) and spec["state"] == "true" and KVM in spec["devices"]
 
