@@ -19,6 +19,7 @@ from devward.npu.inventory import BROKER
 from devward.npu.numbering import WILDCARD
 from devward.npu.protocol import DestroyAnswer, InspectAnswer, InspectRequest, ListAnswer, ListRequest, RefusedAnswer
 from sim.dcmi_simulator import STATE_FILE, Chip, Vnpu, build_library
+from system.vm.answers import Answers
 from system.vm.boot import Boot
 from system.vm.containers import Podman, mount_later, unmount_later
 from system.vm.machine import CommandFailed, Machine
@@ -26,12 +27,6 @@ from system.vm.npus import BUNDLES, DONE, SOCKET, UNIT, Npus
 from system.vm.warden import Warden
 
 SEED = 20260501
-#: The daemon answers within 2 s; the rest is what an emulated processor that is shared may need to run those who ask. A daemon that waited
-#: for the broker would answer after ten seconds at the soonest.
-ANSWER_LIMIT = 6.0
-#: What a slow machine does not finish in time is refused for, here as without NPUs.
-SLOW = {"probe-timeout", "cdi-timeout", "helper-stuck"}
-STOP = "/run/stop-asking"
 TEMPLATE = "vir05_1c_16g"
 
 
@@ -250,36 +245,6 @@ def test_no_request_by_root_destroys_what_it_does_not_name_whole(vm: Machine, np
 
 
 # --- a vendor's side that misbehaves --------------------------------------------------------------------------------------------
-class Answers:
-    """CheckAllocation of kvm, asked again and again while something happens."""
-
-    def __init__(self, vm: Machine, figures: dict[str, str]) -> None:
-        self._vm = vm
-        self._figures = figures
-
-    @contextlib.contextmanager
-    def while_(self, what: str) -> Iterator[None]:
-        """Ask during this; each answer must come in time, and be what it is without NPUs."""
-        self._vm.run("rm", "-f", STOP)
-        asking = self._vm.start("python3", "/opt/vm/kvm_answers.py", STOP, timeout=900)
-        try:
-            yield
-        finally:
-            self._vm.run("touch", STOP)
-            code, out = self._vm.finish(asking, timeout=900)
-        assert code == 0, out
-        found = json.loads(out)
-        seconds = [took for took, _, _ in found]
-        assert max(seconds) < ANSWER_LIMIT, (what, found)
-        assert {reason for _, allowed, reason in found if not allowed} <= SLOW, (what, found)
-        assert any(allowed for _, allowed, _ in found), (what, found)
-        refused = sum(not allowed for _, allowed, _ in found)
-        self._figures[f"CheckAllocation of kvm, {what}"] = (
-            f"median {statistics.median(seconds):.2f} s of {len(found)}, at most {max(seconds):.2f} s"
-            + (f", {refused} not finished in time" if refused else "")
-        )
-
-
 def look(vm: Machine, times: int = 1) -> None:
     """Have the daemon look at NPUs by an event of the kernel, as often as it does at the most."""
     vm.shell(f"for i in $(seq {times}); do echo change >/sys/class/cuse/davinci0/uevent; sleep 1.2; done")
