@@ -291,6 +291,19 @@ def test_a_broker_that_stays_silent_is_ended_less_and_less_often(play: Callable[
     play(scene)
 
 
+def test_after_a_broker_was_ended_the_next_one_is_asked_at_once(play: Callable[[Scene], None]) -> None:
+    async def scene(bench: Bench) -> None:
+        bench.broker = silent
+        while not bench.kills:
+            await bench.failure()
+        bench.broker = honest
+        assert bench.client.failed
+        assert bench.client.pause == 0
+        assert await bench.list() == SAID
+
+    play(scene)
+
+
 def test_what_the_service_manager_says_is_told(play: Callable[[Scene], None]) -> None:
     async def scene(bench: Bench) -> None:
         bench.broker = silent

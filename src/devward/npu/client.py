@@ -195,6 +195,8 @@ class BrokerClient:
         self._silent_since = None
         self._kills += 1
         problem = await self._kill()
+        if not problem:
+            self._failures = 0  # another one is started by the next question, which need not wait for what the old one did
         return f"; it could not be ended: {problem}" if problem else "; it was ended"
 
     def _failed(self, failure: Unavailable) -> Unavailable:

@@ -413,16 +413,19 @@ def _later(machine: tuple[Machine, Boot]) -> Iterator[Podman]:
 
 
 @pytest.fixture(name="vendor")
-def _vendor(vm: Machine) -> Iterator[tuple[str, ...]]:
-    """The vendor's driver and its list of what containers need; return what exists of that."""
+def _vendor(vm: Machine, later: Podman) -> Iterator[tuple[str, ...]]:
+    """The vendor's driver, also where the later podman looks, and its list of what containers need; return what exists of that."""
     tool = "/opt/vendor/npu-tool"
     vm.shell(f"""
-        mkdir -p {DRIVER_LIBRARIES}/common {DRIVER_LIBRARIES}/driver {LISTS} /opt/vendor
-        echo tool >{tool}
+        for root in "" {later.root}; do
+            mkdir -p "$root{DRIVER_LIBRARIES}/common" "$root{DRIVER_LIBRARIES}/driver" "$root/opt/vendor"
+            echo tool >"$root{tool}"
+        done
+        mkdir {LISTS}
         printf '%s\\n' {DRIVER_LIBRARIES} {tool} /opt/vendor/missing >{LISTS}/base.list
     """)
     yield DRIVER_LIBRARIES, tool
-    vm.shell(f"rm -rf {LISTS} /opt/vendor /usr/local/Ascend")
+    vm.shell(f"rm -rf {LISTS} /opt/vendor /usr/local/Ascend {later.root}/opt/vendor {later.root}/usr/local/Ascend")
 
 
 def as_given(vm: Machine, path: str, user: int = 0) -> list[object]:
@@ -461,7 +464,7 @@ def test_a_container_has_the_npu_that_it_was_given_what_goes_with_it_and_nothing
     figures["podman with NPUs"] = f"{Podman(vm).versions()}; {later.versions()}"
 
 
-def test_an_npu_that_is_gone_is_given_to_no_container(bench: Bench, vendor: tuple[str, ...]) -> None:
+def test_an_npu_that_is_gone_is_given_to_no_container(bench: Bench) -> None:
     vm, warden, simulator = bench.vm, bench.warden, bench.simulator
     engine = Podman(vm)
     name = f"ascend.com/npu={bench.other.phy}"
