@@ -101,6 +101,10 @@ class AllocationCheck:
     async def _check_npu(self, device: str, request: ActionRequest) -> Allocation:
         """Check an NPU: by a look that begins now, and then by the file that follows from it."""
         began = self.clock.monotonic()
+        node = self.reconciler.node(device)
+        if not self.npus.may_have(device, node):
+            # What cannot be given is refused at once: a look is not to be had for names that anybody thinks up.
+            return self._refuse(device, node, request, Reason.DEVICE_MISSING, _sentence(Reason.DEVICE_MISSING))
         look = asyncio.ensure_future(self.npus.fresh())
         try:
             await asyncio.wait({look}, timeout=LOOK_DEADLINE)
@@ -110,7 +114,6 @@ class AllocationCheck:
                 refusal = self.npus.objection(device)
         finally:
             _let_go(look)
-        node = self.reconciler.node(device)
         if refusal is None:
             spec = self._start_pass(device.partition("=")[0])
             try:
@@ -156,6 +159,9 @@ class AllocationCheck:
         result = check.result().get(kind)
         if result is None:
             return Reason.CDI_NOT_PUBLISHED, ""
+        objection = self.reconciler.objection(device)
+        if objection is not Reason.OK:
+            return objection, ""
         view = self.reconciler.view(kind)
         in_order = view.state in IN_ORDER or (view.state is SpecState.CONTESTED and _repaired_or_true(result))
         if not in_order:

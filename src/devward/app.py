@@ -100,6 +100,7 @@ class Daemon:
             clock=self._clock,
             call=self._call,
             on_change=self._npus_changed,
+            has_pins=lambda: bool(self._remembered.state.pins),
         )
         self._registry = DeviceRegistry(
             self._loaded.config.hypervisor,
@@ -111,7 +112,14 @@ class Daemon:
             on_npu=self._npus.seen,
         )
         self._remembered = Remembered(with_bounded_pause(remembered.state, self._clock.realtime_usec()), store, states)
-        self._pins = Pinning(self._remembered, self._npus, self._audit, self._clock, self._npus_changed)
+        self._pins = Pinning(
+            self._remembered,
+            self._npus,
+            self._audit,
+            self._clock,
+            self._pins_changed,
+            spec_path=lambda: self._reconciler.view(names.VNPU_CDI_KIND).file,
+        )
         self._reconciler = CdiReconciler(
             self._loaded.config.cdi,
             sources=(HypervisorSource(self._candidates), CardSource(self._npus), VnpuSource(self._npus, self._pins.report)),
@@ -272,6 +280,10 @@ class Daemon:
                 trigger=trigger,
             )
 
+    def _pins_changed(self) -> None:
+        self._npus.look(Trigger.DBUS)
+        self._npus_changed()
+
     def _npus_changed(self) -> None:
         self._reconciler.nudge(Trigger.UDEV)
         self._publish_soon()
@@ -282,8 +294,10 @@ class Daemon:
 
     def _refused(self, device: str, node: str, allocation: Allocation, request: ActionRequest) -> None:
         name = device.removeprefix(f"{names.HYPERVISOR_CDI_KIND}=")
+        unknown = allocation.reason is Reason.DEVICE_MISSING and name == device
         self._audit.transition(
-            f"allocation of {name}",
+            # Anybody can think up names of NPUs that are not there: they share what is let through.
+            f"allocation of {'an NPU that is not there' if unknown else name}",
             "allocation-refused",
             f"Refused to vouch for {name}: {allocation.text}",
             device=node,

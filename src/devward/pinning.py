@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from devward import names
 from devward.audit import Audit, Record
 from devward.clock import Clock
-from devward.devices.health import sentence
 from devward.errors import LimitsExceeded, NoSuchPin
 from devward.model import MAXIMUM_PINS, REASON_TEXT, ActionRequest, ActionResult, Finding, Outcome, Pin, Reason
 from devward.npu.room import NpuRoom
@@ -26,13 +24,23 @@ _IN_MEMORY_ONLY = "is in force, but could not be saved and is lost at a restart"
 class Pinning:
     """Holds the pins against the NPUs of the host. Asking it is free."""
 
-    def __init__(self, remembered: Remembered, npus: NpuRoom, audit: Audit, clock: Clock, on_change: Callable[[], None]) -> None:
-        """Remember pins there; `on_change` is called when one came or went."""
+    def __init__(
+        self,
+        remembered: Remembered,
+        npus: NpuRoom,
+        audit: Audit,
+        clock: Clock,
+        on_change: Callable[[], None],
+        *,
+        spec_path: Callable[[], str],
+    ) -> None:
+        """Remember pins there; `on_change` is called when one came or went, `spec_path` returns where the CDI file of vNPUs is."""
         self._remembered = remembered
         self._npus = npus
         self._audit = audit
         self._clock = clock
         self._on_change = on_change
+        self._spec_path = spec_path
         self._judged: tuple[tuple[Pin, ...], Sight, PinReport] | None = None
 
     # --- views -------------------------------------------------------------------------------------------------------
@@ -53,11 +61,16 @@ class Pinning:
         report = self.report()
         if report is None:
             return ()
-        outfit = self._npus.outfit
-        if not report.offerable or outfit is None or not outfit.kubelet:
+        against = self._against_all() if report.offerable else None
+        if against is None or against[0] is not Reason.VNPU_CLAIMS_UNKNOWN:  # whatever else it is, the NPUs have the finding
             return report.findings
-        claims = Finding(Reason.VNPU_CLAIMS_UNKNOWN, names.VNPU_CDI_FILE, sentence(Reason.VNPU_CLAIMS_UNKNOWN, outfit.kubelet))
-        return (*report.findings, claims)
+        return (*report.findings, Finding(against[0], self._spec_path(), against[1]))
+
+    def _against_all(self) -> tuple[Reason, str] | None:
+        """Return why no vNPU is offered, however it is pinned; None if each may be."""
+        from devward.npu.offers import withheld
+
+        return withheld(self._npus.cards(), self._npus.outfit)
 
     def describe(self, *, full: bool) -> list[dict[str, object]]:
         """Return every pin; without `full` nobody's words and no names but those of devices."""
@@ -79,11 +92,15 @@ class Pinning:
         pinned = next((one for one in report.vnpus if one.view.name == name), None) if report is not None else None
         if pinned is None:
             return {"pins": []}
+        reason, text = pinned.reason, pinned.text
+        against = self._against_all() if pinned.is_offerable else None
+        if against is not None:
+            reason, text = against
         return {
             "pins": [_entry(pin, full=full) for pin in pinned.pins],
             "pin_standing": pinned.standing,
-            "offerable": pinned.is_offerable,
-            "not_offerable_because": pinned.text if full else REASON_TEXT[pinned.reason],
+            "offerable": pinned.is_offerable and against is None,
+            "not_offerable_because": text if full else REASON_TEXT[reason],
         }
 
     # --- actions -----------------------------------------------------------------------------------------------------

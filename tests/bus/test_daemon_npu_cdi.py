@@ -245,10 +245,6 @@ def test_a_pinned_vnpu_is_offered_while_it_is_the_one_that_was_pinned(offering: 
     assert not file.exists()
     target = f"{chip.vdie}/100/vir05_1c_16g"
     offering.daemon.call("Pin", "sst", target, "a training", "0")
-    if offering.daemon.describe()["npus"]["kubelet"]:  # type: ignore[index]
-        wait_for(lambda: "vnpu-claims-unknown" in offering.codes(), what="the reason")
-        assert not file.exists()
-        return
     wait_for(file.exists, what="the file")
     (device,) = json.loads(file.read_bytes())["devices"]
     assert device == {
@@ -262,12 +258,47 @@ def test_a_pinned_vnpu_is_offered_while_it_is_the_one_that_was_pinned(offering: 
     # Another one of the same id, which devward was not asked to keep.
     offering.create(chip)
     wait_for(lambda: "pin-other-identity" in offering.codes(), what="the finding")
-    assert check(offering, "ascend.com/vnpu=100")[0] is False
+    assert check(offering, "ascend.com/vnpu=100") == (False, "pin-other-identity")
     assert not file.exists()
     offering.daemon.call("Pin", "sst", target, "the new one", "0")
     wait_for(file.exists, what="the file")
     offering.daemon.call("Unpin", "st", target, "0")
     wait_for(lambda: not file.exists(), what="the file to go")
+
+
+@pytest.mark.parametrize("settings", ["settle_time = 600", 'withdraw = "never"'])
+def test_another_vnpu_than_the_pinned_one_is_not_offered_for_a_moment(offering: NpuNode, settings: str) -> None:
+    """However long devices may settle, and whatever may stay: what is not pinned may be destroyed any time."""
+    file = offering.daemon.cdi / "ascend.com-vnpu.json"
+    offering.daemon.write_config(f"[cdi]\n{settings}\n")
+    offering.daemon.call("Reload", "t", "0")
+    chip = offering.simulator.read().chips[0]
+    vnpu = offering.create(chip)
+    offering.wait_tree("card/p000", "card/p001", "vnpu/v0100")
+    offering.wait_reason("vnpu/v0100", "")
+    target = f"{chip.vdie}/100/vir05_1c_16g"
+    offering.daemon.call("Pin", "sst", target, "a training", "0")
+    wait_for(lambda: check(offering, "ascend.com/vnpu=100") == (True, ""), what="the vNPU")
+    # Touched is not made anew.
+    offering.daemon.inside("touch /dev/vdavinci100")
+    assert check(offering, "ascend.com/vnpu=100") == (True, "")
+    offering.simulator.destroy(vnpu)
+    offering.remove("vdavinci100")
+    offering.create(chip)
+    assert check(offering, "ascend.com/vnpu=100") == (False, "pin-other-identity")
+    assert not file.exists()
+    offering.daemon.call("Pin", "sst", target, "the new one", "0")
+    wait_for(lambda: check(offering, "ascend.com/vnpu=100") == (True, ""), what="the new vNPU")
+    offering.daemon.call("Unpin", "st", target, "0")
+    wait_for(lambda: not file.exists(), what="the file to go")
+
+
+def test_names_that_anybody_thinks_up_flood_neither_the_journal_nor_the_broker(offering: NpuNode) -> None:
+    looks = len(offering.simulator.calls("dcmi_get_card_list"))
+    for number in range(2, 130):
+        assert check(offering, f"{KIND}={number}") == (False, "device-missing")
+    assert len(offering.simulator.calls("dcmi_get_card_list")) - looks <= 3
+    assert len(offering.daemon.events("allocation-refused")) < 20
 
 
 def test_each_file_is_adopted_by_its_own_name(offering: NpuNode) -> None:

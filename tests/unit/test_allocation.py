@@ -78,6 +78,9 @@ class World:
     def view(self, _: str) -> SpecView:
         return self.file
 
+    def objection(self, _: str) -> Reason:
+        return Reason.OK
+
     def effective(self, _: str) -> tuple[bool, Reason, str]:
         return self.usable
 

@@ -291,6 +291,21 @@ def test_what_leaves_after_settling(policy: WithdrawPolicy, identity: Identity, 
     assert publishes(state, devices, policy, 110.0) is not leaves
 
 
+@pytest.mark.parametrize("policy", WithdrawPolicy)
+@pytest.mark.parametrize("health", Health)
+@pytest.mark.parametrize("identity", Identity)
+def test_a_strict_source_waits_for_nothing_but_doubt(policy: WithdrawPolicy, identity: Identity, health: Health) -> None:
+    state = membership(MEMBER, [candidate(identity, health)], policy, SETTLE, 100.0, strict=True)
+    gone = identity in (Identity.INVALID, Identity.MISSING) or (
+        policy is WithdrawPolicy.USABILITY and health in (Health.UNHEALTHY, Health.MISSING)
+    )
+    fit = identity is Identity.VALID and (policy is not WithdrawPolicy.USABILITY or health is Health.HEALTHY)
+    assert (KVM in state.published) is not gone
+    later = membership(state, [candidate(identity, health)], policy, SETTLE, 110.0, strict=True)
+    assert (KVM in later.published) is fit, "what is not known stays only while it settles"
+    assert membership(MEMBER, [], policy, SETTLE, 100.0, strict=True) == Membership()
+
+
 def test_a_device_named_nowhere_leaves_too() -> None:
     state = membership(MEMBER, [], WithdrawPolicy.IDENTITY, SETTLE, 100.0)
     assert next_withdrawal(state, SETTLE) == 110.0

@@ -269,6 +269,28 @@ def test_an_obstruction_of_one_file_leaves_the_other_alone(tmp_path: Path) -> No
     run_two(tmp_path, main)
 
 
+def test_what_breaks_about_one_file_is_its_own(tmp_path: Path) -> None:
+    async def main(two: Two) -> None:
+        await two.has(valid(1))
+
+        def fail(_: CdiConfig) -> Offer:
+            raise ZeroDivisionError
+
+        two.parts.offer = fail  # type: ignore[method-assign]
+        two.desk.path.unlink()
+        await two.desk.until(lambda: two.desk.path.exists() and two.desk.path.read_bytes() == GOOD)
+        assert (await two.desk.look(demanded=True)).outcome is Outcome.NOOP
+        assert (two.desk.state, two.view.state) == (SpecState.TRUE, SpecState.UNKNOWN)
+        assert "ZeroDivisionError" in two.view.text
+        with pytest.raises(ZeroDivisionError):
+            await two.desk.reconciler.run(PassRequest(Trigger.DBUS, demanded=frozenset({OTHER_KIND})))
+        del two.parts.offer  # type: ignore[method-assign]
+        await two.desk.look()
+        assert two.view.state is SpecState.TRUE
+
+    run_two(tmp_path, main)
+
+
 def test_both_files_move_with_the_directory(tmp_path: Path) -> None:
     async def main(two: Two) -> None:
         await two.has(valid(1))

@@ -15,8 +15,8 @@ from devward.model import Health, Identity, Pin, Reason
 from devward.npu import offers, outfit
 from devward.npu.chips import identity_of
 from devward.npu.complaints import Fault
-from devward.npu.document import Entry, Outfit, Owner, render
-from devward.npu.families import shared
+from devward.npu.document import NOT_LOOKED_FOR, Entry, Outfit, Owner, render
+from devward.npu.families import SHARED_DIRECTORIES, SHARED_NODES, family_of, shared
 from devward.npu.host import HostNode, Surroundings
 from devward.npu.inventory import Picture, Unavailable, assess
 from devward.npu.memory import NO_MEMORY
@@ -335,6 +335,37 @@ def test_objections_to_a_vnpu() -> None:
     assert against(unknown) is Reason.VNPU_IN_USE, "what is not known to be idle is in use"
     unhealthy = picture(inventory(chip(3, 148, health=1)))
     assert against(unhealthy) is Reason.NPU_UNHEALTHY
+
+
+def test_a_module_with_a_310p_is_told_from_a_card_by_its_nodes() -> None:
+    existing = frozenset({"davinci_manager", "xsmem_dev", "event_sched", "svm0"})
+    made = shared(["Ascend 310P3"], existing)
+    assert made.missing == ()
+    assert {host for host, _ in made.nodes} == {f"/dev/{name}" for name in existing}
+    assert shared(["Ascend 910B3"], existing).missing == ("devmm_svm", "hisi_hdc")
+
+
+def test_every_node_of_a_family_is_looked_for() -> None:
+    for chip_name in ("310B1", "310", "950", "910B3", "310P3"):
+        family = family_of(f"Ascend {chip_name}", frozenset())
+        assert {*family.managers, *family.required, *family.optional} <= set(SHARED_NODES)
+        assert set(family.directories) <= set(SHARED_DIRECTORIES)
+
+
+def test_without_the_lists_of_mounts_no_document_is_made_and_none_is_vouched_for() -> None:
+    there = replace(OUTFIT, unread="/etc/x.list", mounts_known=False)
+    assert offered(there=there).render is None
+    assert vnpus(pin(148), there=there).render is None
+    assert objection(0, there=there) is Reason.NPU_MOUNTS_UNREADABLE
+    # Those of an earlier look do for the file, and not for a promise.
+    kept = replace(OUTFIT, unread="/etc/x.list")
+    assert offered(there=kept).render is not None
+    assert objection(0, there=kept) is Reason.NPU_MOUNTS_UNREADABLE
+
+
+def test_before_a_kubelet_was_looked_for_nothing_is_decided() -> None:
+    there = replace(OUTFIT, kubelet=NOT_LOOKED_FOR)
+    assert only(vnpus(pin(148), there=there))[1] is Identity.UNKNOWN
 
 
 # --- objections -----------------------------------------------------------------------------------------------------------

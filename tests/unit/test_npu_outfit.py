@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from devward.cluster import kubelet_signs
 from devward.model import Reason
 from devward.npu import outfit
-from devward.npu.document import Outfit
+from devward.npu.document import NOT_LOOKED_FOR, Outfit
 from devward.npu.outfit import BASE_PATHS, LIST_DIRECTORY, is_mountable, read_outfit
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: device nodes")
@@ -126,7 +127,7 @@ def test_a_list_that_others_may_write_is_not_used(host: Host, mode: int) -> None
     host.file("/etc/shadow")
     host.list("/etc/shadow\n").chmod(mode)
     found = host.read()
-    assert found.mounts == ()
+    assert (found.mounts, found.mounts_known, found.unread) == ((), False, f"{LIST_DIRECTORY}/base.list")
     assert [problem.code for problem in found.problems] == [Reason.NPU_MOUNTS_UNREADABLE]
     assert "others than root" in found.problems[0].text
 
@@ -197,15 +198,31 @@ def test_a_kubelet_shows_by_its_process(host: Host, name: str) -> None:
     assert host.read().kubelet == f"process 77, {name}"
 
 
+@needs_root
+def test_what_is_not_root_s_is_no_kubelet(host: Host) -> None:
+    (host.proc / "77").mkdir()
+    (host.proc / "77/comm").write_text("kubelet\n")
+    os.chown(host.proc / "77", 65534, 65534)
+    assert host.read().kubelet == ""
+
+
 def test_a_kubelet_shows_by_its_socket(host: Host) -> None:
-    with open(host.proc / "net/unix", "a") as file:
-        file.write("0000000000000000: 00000002 00000000 00010000 0001 01 12345 /data/kubelet/device-plugins/kubelet.sock\n")
-    assert "socket" in host.read().kubelet
+    host.file(kubelet_signs.SOCKET)
+    assert host.read().kubelet == kubelet_signs.SOCKET
 
 
-def test_what_cannot_be_read_counts_as_a_kubelet(host: Host) -> None:
-    (host.proc / "net/unix").unlink()
-    assert "net/unix" in host.read().kubelet
+@needs_root
+def test_what_cannot_be_read_counts_as_a_kubelet(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str, _: int) -> bytes:
+        raise PermissionError(13, "Permission denied", path)
+
+    (host.proc / "77").mkdir()
+    monkeypatch.setattr(kubelet_signs, "read_all", refuse)
+    assert host.read().kubelet == f"{host.proc}/77/comm: Permission denied"
+
+
+def test_where_nothing_is_pinned_no_kubelet_is_looked_for(host: Host) -> None:
+    assert read_outfit(str(host.root), str(host.devices), str(host.sysfs), "").kubelet == NOT_LOOKED_FOR
 
 
 def test_the_usual_places_are_plain_paths() -> None:

@@ -72,7 +72,7 @@ class Nobody:
 
 
 def make_room(desk: Desk, config: NpuConfig | None = None) -> NpuRoom:
-    return NpuRoom(config or NpuConfig(), audit=desk.audit, clock=Clock(), call=Nobody(), on_change=lambda: None)
+    return NpuRoom(config or NpuConfig(), audit=desk.audit, clock=Clock(), call=Nobody(), on_change=lambda: None, has_pins=lambda: False)
 
 
 def test_without_npus_there_is_nothing_to_show_and_nothing_to_do(desk: Desk) -> None:

@@ -97,6 +97,7 @@ class Bench:
             clock=VirtualClock(loop),
             on_change=lambda *change: self.changes.append(change),
             on_lost_events=self._lose,
+            has_pins=lambda: False,
             paths=Paths(records=str(root / "vnpu.cfg")),
         )
         monitor = self.watcher._monitor
@@ -428,6 +429,14 @@ def test_whoever_waits_is_not_held_up_by_what_spaces_looks_out(play: Play) -> No
             assert loop.time() - began <= LEAST_AWAITED + 0.01
         times = [when for when, _ in bench.client.asked]
         assert all(later - sooner >= LEAST_AWAITED - 0.001 for sooner, later in pairwise(times)), "however many ask, one after the other"
+
+    play(scene)
+
+
+def test_a_look_that_somebody_waits_for_asks_the_broker_although_it_failed(play: Play) -> None:
+    async def scene(bench: Bench) -> None:
+        await bench.watcher.fresh()
+        assert [urgent for _, urgent in bench.client.asked] == [True]
 
     play(scene)
 

@@ -66,7 +66,10 @@ class Room:
 
     def __init__(self) -> None:
         self.shown = Sight()
-        self.outfit = Outfit()
+        self.outfit: Outfit | None = Outfit(frozenset({"davinci_manager", "devmm_svm", "hisi_hdc"}))
+
+    def cards(self) -> object:
+        return self.shown.cards
 
     def sight(self) -> Sight:
         return self.shown
@@ -90,7 +93,9 @@ class Desk:
     def start(self, state: State) -> None:
         """Begin a run of the daemon with what an earlier one saved."""
         self.remembered = Remembered(state, self.store, self.worker)
-        self.pinning = Pinning(self.remembered, cast(NpuRoom, self.room), self.audit, FixedClock(), self._changed)
+        self.pinning = Pinning(
+            self.remembered, cast(NpuRoom, self.room), self.audit, FixedClock(), self._changed, spec_path=lambda: "/etc/cdi/v.json"
+        )
 
     def _changed(self) -> None:
         self.changes += 1
@@ -215,8 +220,11 @@ def test_what_is_pinned_and_not_offered_since_a_kubelet_runs_is_a_finding(desk: 
     assert desk.pinning.findings() == ()
     desk.room.outfit = Outfit(kubelet="process 7, kubelet")
     (finding,) = desk.pinning.findings()
-    assert (finding.code, finding.subject) == (Reason.VNPU_CLAIMS_UNKNOWN, "ascend.com-vnpu.json")
+    assert (finding.code, finding.subject) == (Reason.VNPU_CLAIMS_UNKNOWN, "/etc/cdi/v.json")
     assert "process 7" in finding.text
+    told = desk.pinning.of_vnpu("v0100", full=True)
+    assert (told["offerable"], told["not_offerable_because"]) == (False, finding.text)
+    assert told["pin_standing"] == "matched"
 
 
 def test_a_pin_survives_a_restart_and_offers_the_same_vnpu(desk: Desk) -> None:
@@ -317,7 +325,7 @@ async def nobody(*arguments: object, **limits: object) -> object:
 
 def test_what_was_not_looked_at_yet_is_in_doubt(desk: Desk) -> None:
     async def main() -> None:
-        room = NpuRoom(NpuConfig(), audit=desk.audit, clock=Clock(), call=nobody, on_change=lambda: None)
+        room = NpuRoom(NpuConfig(), audit=desk.audit, clock=Clock(), call=nobody, on_change=lambda: None, has_pins=lambda: True)
         assert room.sight() == Sight(in_doubt=True), "the daemon starts"
         room.open()
         assert room.sight() == Sight(), "there is no NPU"
@@ -334,7 +342,9 @@ def test_what_was_not_looked_at_yet_is_in_doubt(desk: Desk) -> None:
 
 def test_npus_that_are_switched_off_from_the_start_match_nothing(desk: Desk) -> None:
     async def main() -> None:
-        room = NpuRoom(NpuConfig(NpuDevices.OFF), audit=desk.audit, clock=Clock(), call=nobody, on_change=lambda: None)
+        room = NpuRoom(
+            NpuConfig(NpuDevices.OFF), audit=desk.audit, clock=Clock(), call=nobody, on_change=lambda: None, has_pins=lambda: True
+        )
         room.seen(Trigger.UDEV)
         room.open()
         assert room.sight() == Sight()

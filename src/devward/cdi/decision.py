@@ -101,6 +101,8 @@ def decide(
 
 
 def _content(found: FileFacts, desired: bytes) -> Plan:
+    if found.data == desired and not found.metadata:
+        return Plan(Step.NONE, SpecState.TRUE)
     limit = max(JUDGED_SIZE, 2 * len(desired))
     if found.data is None or len(found.data) > limit:
         detail = found.detail if found.data is None else f"it has more than {limit} bytes"
@@ -164,10 +166,12 @@ def membership(
     now: float,
     *,
     complete: bool = True,
+    strict: bool = False,
 ) -> Membership:
     """Add each device that is fit at once; drop one whose reason to leave has lasted `settle_time` seconds.
 
-    Where the devices are not `complete`, a member that is not among them may still be there, and stays.
+    Where the devices are not `complete`, a member that is not among them may still be there, and stays. `strict`: whatever the policy,
+    a member leaves at once when it is established that it must, and what is not known settles and then leaves, too.
     """
     since: Mapping[str, float] = dict(before.leaving)
     published: set[str] = set()
@@ -177,9 +181,9 @@ def membership(
         device = by_name.get(name)
         if device is not None and _fit(device, policy):
             published.add(name)
-        elif name not in before.published:
+        elif name not in before.published or (strict and (device is None or _unfit(device, policy))):
             continue
-        elif policy is WithdrawPolicy.NEVER or not (_unfit(device, policy) if device is not None else complete):
+        elif not strict and (policy is WithdrawPolicy.NEVER or not (_unfit(device, policy) if device is not None else complete)):
             published.add(name)
         else:
             began = since.get(name, now)

@@ -9,7 +9,7 @@ from devward.cdi.engines import Engines
 from devward.cdi.owned import Order, OwnedSpec
 from devward.cdi.sources import Offer, Source
 from devward.config import CdiConfig
-from devward.model import ActionRequest, ActionResult, Finding, Reason, Trigger
+from devward.model import ActionRequest, ActionResult, Finding, Identity, Reason, Trigger
 
 _NOTHING: Final = Offer((), None, complete=False)
 
@@ -51,8 +51,21 @@ class KeptSpec:
         """Ask which devices there are, at the beginning of a pass; `now` in monotonic seconds."""
         self._offer = self.source.offer(config)
         self.membership = decision.membership(
-            self.membership, self._offer.candidates, config.withdraw, config.settle_time, now, complete=self._offer.complete
+            self.membership,
+            self._offer.candidates,
+            config.withdraw,
+            config.settle_time,
+            now,
+            complete=self._offer.complete,
+            strict=self._offer.strict,
         )
+
+    def objection(self, device: str) -> Reason:
+        """Return why a device does not belong in the file, as of the latest pass; `ok` where it does, or stands for others."""
+        candidate = next((one for one in self._offer.candidates if one.device == device), None)
+        if candidate is None or candidate.identity is Identity.VALID:
+            return Reason.OK
+        return candidate.reason or Reason.CDI_NOT_PUBLISHED
 
     def devices(self, engines: Engines) -> list[str]:
         """Return the devices for the document: one that another file of the directory defines would be dead in both."""

@@ -5,8 +5,9 @@ one shares the next that begins after it asked.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -143,6 +144,10 @@ class CdiReconciler:
         """Return the path of the node of a device, given by its CDI name, whether there is one or not."""
         return self._of_kind(kind_of_device(device)).source.node(device)
 
+    def objection(self, device: str) -> Reason:
+        """Return why a device does not belong in its file, as of the latest pass; `ok` where nothing is against it."""
+        return self._of_kind(kind_of_device(device)).objection(device)
+
     def effective(self, device: str) -> tuple[bool, Reason, str]:
         """Tell whether engines would use our definition of a device, by the latest scan, and if not why."""
         return self._engines.effective(self._of_kind(kind_of_device(device)).owned.path, device)
@@ -237,15 +242,18 @@ class CdiReconciler:
     async def _pass(self, request: PassRequest) -> PassResults:
         self._scan_wanted = self._scan_wanted or request.scan
         active = self._active()
+        broken: dict[str, Exception] = {}
         try:
             await self._rearm()
             if not request.dry_run:
                 await self._pause.update()
             for kept in active:
-                kept.consider(self._config, self._clock.monotonic())
-            wanted = [kept for kept in active if self.mode is not CdiMode.OFF or kept.source.cdi_kind in request.demanded]
-            results = await self._reconcile(request, wanted) if wanted else {}
-            for kept in active:
+                with self._apart(kept, broken):
+                    kept.consider(self._config, self._clock.monotonic())
+            sound = [kept for kept in active if kept.source.cdi_kind not in broken]
+            wanted = [kept for kept in sound if self.mode is not CdiMode.OFF or kept.source.cdi_kind in request.demanded]
+            results = await self._reconcile(request, wanted, broken) if wanted else {}
+            for kept in sound:
                 if kept not in wanted:
                     kept.owned.switched_off()
                     results[kept.source.cdi_kind] = ActionResult(kept.owned.path, Outcome.NOOP, Reason.CDI_PAUSED)
@@ -256,29 +264,44 @@ class CdiReconciler:
             raise
         self.last_pass_monotonic = self._clock.monotonic()
         self._on_change()
+        # Whoever waits for a file hears of its own failure only; a pass that nobody waits for has its failures logged.
+        fatal = [error for kind, error in broken.items() if kind in request.demanded or not request.demanded]
+        if fatal:
+            raise fatal[0]
         return results
 
-    async def _reconcile(self, request: PassRequest, active: Sequence[KeptSpec]) -> PassResults:
+    @contextlib.contextmanager
+    def _apart(self, kept: KeptSpec, broken: dict[str, Exception]) -> Iterator[None]:
+        """Keep what fails about one file from the others."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  # the edge between files: it is published here, and raised to those that wait for this one
+            kept.owned.broke_off(error)
+            broken[kept.source.cdi_kind] = error
+
+    async def _reconcile(self, request: PassRequest, active: Sequence[KeptSpec], broken: dict[str, Exception]) -> PassResults:
         if self._scan_wanted:
             await self._scan()
         documents = [kept.devices(self._engines) for kept in active]
         results = {}
         for kept, devices in zip(active, documents, strict=True):
-            results[kept.source.cdi_kind] = await kept.reconcile(
-                devices,
-                self._config,
-                trigger=request.trigger,
-                may_write=self.may_write,
-                demanded=kept.source.cdi_kind in request.demanded,
-                adopt=kept.source.cdi_kind == request.adopt,
-                dry_run=request.dry_run,
-                request=request.request,
-            )
+            with self._apart(kept, broken):
+                results[kept.source.cdi_kind] = await kept.reconcile(
+                    devices,
+                    self._config,
+                    trigger=request.trigger,
+                    may_write=self.may_write,
+                    demanded=kept.source.cdi_kind in request.demanded,
+                    adopt=kept.source.cdi_kind == request.adopt,
+                    dry_run=request.dry_run,
+                    request=request.request,
+                )
         if any(result.outcome is Outcome.SUCCESS for result in results.values()):
             await self._scan()  # what engines find has changed by our own act
         if not request.dry_run:
             for kept, devices in zip(active, documents, strict=True):
-                kept.publish(self._engines, devices)
+                if kept.source.cdi_kind not in broken:
+                    kept.publish(self._engines, devices)
         if [kept.devices(self._engines) for kept in active] != documents:
             self.nudge(request.trigger)  # a rival turned up meanwhile
         return results

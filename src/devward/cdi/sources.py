@@ -22,6 +22,8 @@ class Offer:
     render: Callable[[Sequence[str], Sequence[str]], bytes] | None
     #: Whether every device is among the candidates; a device that is not may otherwise be there all the same.
     complete: bool = True
+    #: Whether a device that is not wanted any more, or is another one by now, leaves at once, and one of which nothing is known in the end.
+    strict: bool = False
 
 
 class Source(Protocol):

@@ -1,40 +1,48 @@
-"""Whether a kubelet runs on this host, by what every process may see: names of processes and of sockets. A doubt counts as a kubelet.
+"""Whether a kubelet runs on this host, by what every process may see: root's processes by name, and a file. A doubt counts as a kubelet.
 
-This says nothing of which process it is, nor of what it manages.
+This says nothing of which process it is, nor of what it manages. What is not root's says nothing: anybody can call a process kubelet.
 """
 
 import errno
 import os
-import re
 from typing import Final
 
 from devward.cluster.files import read_all
 
 #: Programs that are or hold a kubelet, by the kernel's name of their first thread (proc(5), /proc/PID/comm).
 PROGRAMS: Final = frozenset({"kubelet", "kubelite", "k3s", "k3s-server", "k3s-agent", "rke2", "rke2-server", "rke2-agent", "hyperkube"})
-#: Every kubelet listens there for device plugins (k8s.io/kubelet, pkg/apis/deviceplugin/v1beta1/constants.go).
-_SOCKET: Final = re.compile(rb"/device-plugins/kubelet\.sock$", re.MULTILINE)
+#: Every kubelet listens there for device plugins, whatever its root directory (k8s.io/kubelet, pkg/apis/deviceplugin/v1beta1/constants.go).
+SOCKET: Final = "/var/lib/kubelet/device-plugins/kubelet.sock"
 _NAME_SIZE: Final = 64
-_SOCKETS_SIZE: Final = 16 << 20
 _GONE: Final = frozenset({errno.ENOENT, errno.ESRCH})
+_NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
-def sign_of_kubelet(proc: str = "/proc") -> str:
+def sign_of_kubelet(proc: str = "/proc", root: str = "") -> str:
     """Return what shows that a kubelet runs, or why that cannot be told, for people; empty where none does."""
     try:
+        os.lstat(root + SOCKET)
+    except OSError as error:
+        if error.errno not in _NOT_THERE:
+            return f"{SOCKET}: {os.strerror(error.errno or 0)}"
+    else:
+        return SOCKET
+    try:
         for entry in os.listdir(proc):
-            if entry.isdecimal() and (name := _name(f"{proc}/{entry}/comm")) in PROGRAMS:
+            if entry.isdecimal() and (name := _name(f"{proc}/{entry}")) in PROGRAMS:
                 return f"process {entry}, {name}"
-        sockets = read_all(f"{proc}/net/unix", _SOCKETS_SIZE)
     except OSError as error:
         return f"{error.filename or proc}: {os.strerror(error.errno or 0)}"
-    return "a socket of a kubelet's for device plugins" if _SOCKET.search(sockets) else ""
+    return ""
 
 
-def _name(path: str) -> str:
+def _name(process: str) -> str:
+    """Return the name of a process of root's; empty for that of another user, and for one that has ended."""
     try:
-        return read_all(path, _NAME_SIZE).decode("ascii", "replace").rstrip("\n")
+        if os.stat(process).st_uid not in (0, os.geteuid()):
+            return ""
+        return read_all(f"{process}/comm", _NAME_SIZE).decode("ascii", "replace").rstrip("\n")
     except OSError as error:
         if error.errno in _GONE:
-            return ""  # it ended since it was listed
+            return ""
         raise

@@ -118,7 +118,7 @@ NPU_ADVICE: Final[Mapping[Reason, Advice]] = MappingProxyType(
         Reason.NPU_SHARED_NODE_MISSING: Advice(
             "No container can use an NPU without it, and devward takes the NPUs out of their CDI file. Containers that run are not"
             " affected.",
-            (_NODES, _step("Let udev make the nodes again.", "udevadm trigger"), _DRIVER),
+            (_NODES, _DRIVER),
         ),
         Reason.NPU_MOUNTS_UNREADABLE: Advice(
             "Containers that are given an NPU by its CDI name may lack files of the driver.",

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from devward import names
 from devward.ctl import explain_npu
 from devward.ctl.advice import ADVICE, Advice, Step, advice, cause, quoted_path
 from devward.ctl.context import Context
@@ -109,12 +110,12 @@ def of_spec(spec: Spec, snapshot: Snapshot, times: Times) -> Explanation:
         told.found.append(f"Since devwardd started it was repaired {times_said}, {last}.")
     else:
         told.found.append("It needed no repair since devwardd started.")
-    told.found += [f"{printable(device.node)}: {_health(device, times)}" for device in snapshot.devices]
+    if spec.cdi_kind == names.HYPERVISOR_CDI_KIND:
+        told.found += [f"{printable(device.node)}: {_health(device, times)}" for device in snapshot.devices]
     told.found += findings_about((spec.file,), snapshot, times) + _standing(snapshot, times)
     known = advice(spec.reason, file=spec.file)
     if spec.state in (SpecState.TRUE, SpecState.EMPTY) and not spec.reason:
-        absent = all(device.identity == Identity.MISSING for device in snapshot.devices)
-        why = "there is none on this host" if absent else "devward vouches for none on this host now"
+        why = _why_empty(spec, snapshot)
         empty = f"No container can ask for a device of this file, as {why}."
         told.means = [empty if spec.state == SpecState.EMPTY else "Container engines find these devices by this file."]
         told.steps = [Step("Nothing needs to be done about the file.")]
@@ -125,6 +126,16 @@ def of_spec(spec: Spec, snapshot: Snapshot, times: Times) -> Explanation:
         told.means, told.steps = [known.means], list(known.steps)
     told.steps.append(Step("See what happened to it before.", (f"devwardctl history --file {quoted_path(spec.file)}",)))
     return told
+
+
+def _why_empty(spec: Spec, snapshot: Snapshot) -> str:
+    if spec.cdi_kind == names.VNPU_CDI_KIND:
+        return "no vNPU that is pinned may be offered now; devwardctl pins, and devwardctl explain of the vNPU, tell why"
+    if spec.cdi_kind == names.NPU_CDI_KIND:
+        absent = not snapshot.cards
+    else:
+        absent = all(device.identity == Identity.MISSING for device in snapshot.devices)
+    return "there is none on this host" if absent else "devward vouches for none on this host now"
 
 
 def of_findings(what: str, found: list[Finding], times: Times) -> Explanation:

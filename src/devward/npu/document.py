@@ -16,6 +16,10 @@ from devward.model import Finding
 _MOUNT_OPTIONS: Final = ("rbind", "rprivate", "ro")
 
 
+#: Stands for what shows a kubelet where nothing is pinned: a pin that was just made does not count before somebody looked.
+NOT_LOOKED_FOR: Final = "not looked for"
+
+
 @dataclass(frozen=True, slots=True)
 class Outfit:
     """What this host has of what a container needs beside an NPU's own node, and who else may hand NPUs out."""
@@ -26,8 +30,11 @@ class Outfit:
     mounts: tuple[str, ...] = ()
     #: Directories for LD_LIBRARY_PATH.
     libraries: tuple[str, ...] = ()
-    #: What could not be read.
+    #: What is wrong with nodes and lists.
     problems: tuple[Finding, ...] = ()
+    #: The lists that could not be read at the latest look; and whether `mounts` are complete all the same, as those of an earlier one.
+    unread: str = ""
+    mounts_known: bool = True
     #: What shows that a kubelet runs on this host, or why that is not known; empty where none does.
     kubelet: str = ""
 
@@ -70,7 +77,12 @@ def render(kind: str, entries: Sequence[Entry], shared: Iterable[tuple[str, str]
     document: dict[str, object] = {"cdiVersion": "", "kind": kind, "devices": devices}
     if edits:
         document["containerEdits"] = edits
-    document["cdiVersion"] = minimum_version(document)
+    # The version that one device of each shape needs: there may be a thousand, and each pass makes the document.
+    shapes = {
+        (entry.name[:1].isalpha(), any(host != inside for host, inside in entry.nodes)): one
+        for entry, one in zip(entries, devices, strict=True)
+    }
+    document["cdiVersion"] = minimum_version({**document, "devices": list(shapes.values())})
     return _formatted(document)
 
 

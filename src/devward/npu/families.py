@@ -38,12 +38,24 @@ _310: Final = Family(
 _950: Final = Family(_MANAGER, ("hisi_hdc",), directories=("uburma", "ummu"))
 
 
-def family_of(chip: str) -> Family:
-    """Return the family of a chip by its name, such as `Ascend 910B3`; an unknown name is taken for a server's chip."""
+#: Everything below /dev that some family shares, apart from directories.
+SHARED_NODES: Final = tuple(
+    dict.fromkeys(name for family in (_SERVER, _310B, _310, _950) for name in (*family.managers, *family.required, *family.optional))
+)
+SHARED_DIRECTORIES: Final = tuple(dict.fromkeys(name for family in (_SERVER, _310B, _310, _950) for name in family.directories))
+
+
+def family_of(chip: str, existing: frozenset[str]) -> Family:
+    """Return the family of a chip by its name, such as `Ascend 910B3`; an unknown name is taken for a server's chip.
+
+    Modules with a 310P (Atlas 200I SoC) are told from cards by their node `xsmem_dev`, and by having none for the memory of cards.
+    """
     name = chip.rpartition(" ")[2].removeprefix("Ascend")
     if name.startswith("310B"):
         return _310B
     if name == "310":
+        return _310
+    if name.startswith("310P") and "xsmem_dev" in existing and "devmm_svm" not in existing:
         return _310
     return _950 if name.startswith("95") else _SERVER
 
@@ -61,7 +73,7 @@ def shared(chips: Iterable[str], existing: frozenset[str]) -> Shared:
     """Join what the families of these chips need with the names below /dev that exist."""
     nodes: dict[str, str] = {}
     missing: dict[str, None] = {}
-    for family in dict.fromkeys(map(family_of, chips)):
+    for family in dict.fromkeys(family_of(chip, existing) for chip in chips):
         manager = next((name for name in family.managers if name in existing), None)
         if manager is None:
             missing[family.managers[-1]] = None

@@ -53,10 +53,11 @@ class Marks:
     def lasting(self) -> str:
         """A digest of what the next run of the daemon finds again in the same boot; empty while part of it is not known.
 
-        The driver makes a node with each vNPU, and its inode and time of change tell the vNPU from a later one. The counters of this run
-        of the daemon are not in it.
+        The driver makes a node with each vNPU, and its inode tells the vNPU from a later one: devtmpfs counts them up and uses none again.
+        The time of change is not in it, since whoever may write to the node changes that, and udevd at every event of the device. The
+        counters of this run of the daemon are not in it either.
         """
-        parts = (self.boot_id, self.die, self.vdev, self.vfid, self.template, self.inode, self.ctime_ns)
+        parts = (self.boot_id, self.die, self.vdev, self.vfid, self.template, self.inode)
         if not all(parts):
             return ""
         whole = "/".join(map(str, parts))

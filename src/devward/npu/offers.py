@@ -9,7 +9,7 @@ from devward.cdi.sources import Offer
 from devward.config import NpuConfig
 from devward.devices.health import sentence
 from devward.model import REASON_TEXT, Finding, Health, Identity, Reason
-from devward.npu.document import Entry, Outfit, Owner, render
+from devward.npu.document import NOT_LOOKED_FOR, Entry, Outfit, Owner, render
 from devward.npu.families import Shared, shared
 from devward.npu.pins import JudgedPin, PinReport, Standing, Target
 from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView, Use, VnpuView
@@ -30,7 +30,9 @@ def of_cards(cards: Sequence[CardView], outfit: Outfit, config: NpuConfig, *, co
         every = tuple(_node(device) for device in members)
         return [Entry(_name(device), every if _name(device) == "all" else (_node(device),)) for device in devices]
 
-    return Offer(candidates, _renderer(names.NPU_CDI_KIND, entries, common, outfit, config), complete=complete)
+    # Without the mounts a container would start and not work: what the file says stays until they are known.
+    render = _renderer(names.NPU_CDI_KIND, entries, common, outfit, config) if outfit.mounts_known else None
+    return Offer(candidates, render, complete=complete)
 
 
 def of_vnpus(report: PinReport, cards: Sequence[CardView], outfit: Outfit | None, config: NpuConfig) -> Offer:
@@ -51,8 +53,10 @@ def of_vnpus(report: PinReport, cards: Sequence[CardView], outfit: Outfit | None
         return [Entry(_name(device), ((f"/dev/vdavinci{_name(device)}", f"/dev/davinci{_name(device)}"),)) for device in devices]
 
     # Before anything is known of the NPUs the document cannot be told, and what is in the file stays.
-    render = _renderer(names.VNPU_CDI_KIND, entries, common, outfit, config) if cards and common and outfit else None
-    return Offer(tuple(best.values()), render)
+    render = None
+    if cards and common is not None and outfit is not None and outfit.mounts_known:
+        render = _renderer(names.VNPU_CDI_KIND, entries, common, outfit, config)
+    return Offer(tuple(best.values()), render, strict=True)
 
 
 #: Of several pins with one id, which counts.
@@ -71,7 +75,7 @@ def _pinned(judged: JudgedPin, common: Shared | None, cards: Sequence[CardView],
     if judged.standing is not Standing.MATCHED:
         identity = Identity.INVALID if judged.reason in _OTHERS else Identity.UNKNOWN
         return identity, Health.UNKNOWN, judged.reason
-    if common is None or outfit is None:
+    if common is None or outfit is None or outfit.kubelet == NOT_LOOKED_FOR:
         return Identity.UNKNOWN, Health.UNKNOWN, Reason.NOT_CHECKED
     if outfit.kubelet:
         return Identity.INVALID, Health.UNKNOWN, Reason.VNPU_CLAIMS_UNKNOWN
@@ -80,6 +84,15 @@ def _pinned(judged: JudgedPin, common: Shared | None, cards: Sequence[CardView],
     die = Target.parse(judged.pin.target).die
     health = next((_HEALTH[card.health] for card in cards if card.die_id == die), Health.UNKNOWN)
     return Identity.VALID, health, Reason.OK
+
+
+def withheld(cards: Sequence[CardView], outfit: Outfit | None) -> tuple[Reason, str] | None:
+    """Return why no vNPU at all is offered to containers, as code and sentence; None if each may be for its own sake."""
+    if outfit is None or outfit.kubelet == NOT_LOOKED_FOR:
+        return Reason.NOT_CHECKED, REASON_TEXT[Reason.NOT_CHECKED]
+    if outfit.kubelet:
+        return Reason.VNPU_CLAIMS_UNKNOWN, sentence(Reason.VNPU_CLAIMS_UNKNOWN, outfit.kubelet)
+    return _lacking(cards, outfit)
 
 
 def findings(cards: Sequence[CardView], outfit: Outfit) -> list[Finding]:
@@ -126,6 +139,8 @@ def _vnpu_objection(name: str, cards: Sequence[CardView], vnpus: Sequence[VnpuVi
 
 
 def _lacking(cards: Sequence[CardView], outfit: Outfit) -> tuple[Reason, str] | None:
+    if outfit.unread:
+        return Reason.NPU_MOUNTS_UNREADABLE, sentence(Reason.NPU_MOUNTS_UNREADABLE, outfit.unread)
     missing = _shared(cards, outfit).missing
     if not missing:
         return None

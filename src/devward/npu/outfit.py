@@ -19,7 +19,8 @@ from devward.cluster.files import read_file
 from devward.cluster.kubelet_signs import sign_of_kubelet
 from devward.devices.health import sentence
 from devward.model import Finding, Reason
-from devward.npu.document import Outfit
+from devward.npu.document import NOT_LOOKED_FOR, Outfit
+from devward.npu.families import SHARED_DIRECTORIES, SHARED_NODES
 from devward.text import printable
 
 LIST_DIRECTORY: Final = "/etc/ascend-docker-runtime.d"
@@ -38,32 +39,26 @@ BASE_PATHS: Final = (
 #: What the vendor adds to the lists.
 MORE_PATHS: Final = ("/etc/hccl_rootinfo.json", "/usr/local/Ascend/driver/topo")
 LIBRARY_DIRECTORIES: Final = ("/usr/local/Ascend/driver/lib64/common", "/usr/local/Ascend/driver/lib64/driver")
-#: Nodes below /dev that some family has, apart from the managers.
-SHARED_NODES: Final = (
-    "devmm_svm", "hisi_hdc", "dvpp_cmdlist", "svm0", "ts_aisle", "upgrade", "sys", "vdec", "vpc", "pngd", "venc", "log_drv", "acodec", "ai",
-    "ao", "vo", "hdmi", "xsmem_dev", "event_sched",
-)  # fmt: skip
-MANAGER_NODES: Final = ("davinci_manager", "davinci_manager_docker")
-#: Directories below /dev of which every node is shared.
-SHARED_DIRECTORIES: Final = ("uburma", "ummu")
-#: Nodes of one such directory.
+#: Nodes of one shared directory.
 DIRECTORY_LIMIT: Final = 256
 _NODE_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,63}", re.ASCII)
 
 
 def read_outfit(root: str = "", devices: str = names.DEVICE_DIRECTORY, sysfs: str = names.SYSFS, proc: str = "/proc") -> Outfit:
-    """Look at this host, or at one below `root`; never raises."""
+    """Look at this host, or at one below `root`; for a kubelet only where `proc` is given. Never raises."""
     problems: list[Finding] = []
     nodes = frozenset(_shared_nodes(devices, sysfs, problems))
-    paths = _listed(root, problems)
+    unread: list[str] = []
+    paths = _listed(root, problems, unread)
     existing = [path for path in dict.fromkeys((*paths, *MORE_PATHS)) if _exists(root + path)]
     libraries = tuple(path for path in LIBRARY_DIRECTORIES if os.path.isdir(root + path))
-    return Outfit(nodes, tuple(existing), libraries, tuple(problems), sign_of_kubelet(proc))
+    kubelet = sign_of_kubelet(proc, root) if proc else NOT_LOOKED_FOR
+    return Outfit(nodes, tuple(existing), libraries, tuple(problems), "; ".join(unread), not unread, kubelet)
 
 
 # --- nodes -------------------------------------------------------------------------------------------------------------
 def _shared_nodes(devices: str, sysfs: str, problems: list[Finding]) -> Iterator[str]:
-    candidates = [*MANAGER_NODES, *SHARED_NODES]
+    candidates = [*SHARED_NODES]
     for directory in SHARED_DIRECTORIES:
         try:
             found = sorted(os.listdir(f"{devices}/{directory}"))
@@ -98,8 +93,11 @@ def _node_defect(path: str, name: str, sysfs: str) -> str | None:
 
 
 # --- lists -------------------------------------------------------------------------------------------------------------
-def _listed(root: str, problems: list[Finding]) -> tuple[str, ...]:
-    """Return the paths of the vendor's lists, in their order; those of the base list where there are no lists."""
+def _listed(root: str, problems: list[Finding], unread: list[str]) -> tuple[str, ...]:
+    """Return the paths of the vendor's lists, in their order; those of the base list where there are no lists.
+
+    `unread` gets the lists that could not be read: what they name is not known.
+    """
     directory = root + LIST_DIRECTORY
     try:
         found = sorted(name for name in os.listdir(directory) if name.endswith(LIST_SUFFIX))
@@ -107,6 +105,7 @@ def _listed(root: str, problems: list[Finding]) -> tuple[str, ...]:
     except FileNotFoundError:
         return BASE_PATHS
     except OSError as error:
+        unread.append(LIST_DIRECTORY)
         problems.append(_finding(Reason.NPU_MOUNTS_UNREADABLE, LIST_DIRECTORY, error.strerror or str(error)))
         return ()
     if not found:
@@ -118,7 +117,10 @@ def _listed(root: str, problems: list[Finding]) -> tuple[str, ...]:
         shown = f"{LIST_DIRECTORY}/{printable(name, 64)}"
         try:
             paths += _read_list(f"{directory}/{name}", shown, problems)
+        except FileNotFoundError:
+            unread.append(shown)  # it is just being replaced: the next look finds it, or finds it gone
         except OSError as error:
+            unread.append(shown)
             problems.append(_finding(Reason.NPU_MOUNTS_UNREADABLE, shown, error.strerror or str(error)))
     sizes = list(accumulate(map(len, paths)))
     used = min(PATH_COUNT, bisect_right(sizes, PATH_CHARACTERS))

@@ -255,6 +255,5 @@ class _Look:
             return _Match(view, Standing.UNKNOWN, Reason.NPU_NODE_MISSING, view.name, "")
         if pin.identity == lasting:
             return _Match(view, Standing.MATCHED, Reason.OK, "", lasting)
-        # udevd sets the times of a node at each event of it, as `udevadm trigger` makes (systemd, src/udev/udev-node.c).
-        why = "it was made anew, or its node was touched, since then" if pin.identity else "it could not be looked at when it was pinned"
+        why = "it was made anew since then" if pin.identity else "it could not be looked at when it was pinned"
         return _Match(view, Standing.OTHER_IDENTITY, Reason.PIN_OTHER_IDENTITY, f"{view.name}: {why}", lasting)

@@ -1,10 +1,12 @@
 """The NPUs of the daemon: nothing but this and a look at names until the host shows the first node of one; then all the rest is loaded."""
 
 import json
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from devward import names
 from devward.audit import Audit
 from devward.clock import Clock
 from devward.config import NpuConfig
@@ -25,13 +27,23 @@ Call = Callable[..., Awaitable[object]]
 class NpuRoom:
     """Cards and vNPUs as they are published. Asking it is free; it never makes anybody wait."""
 
-    def __init__(self, config: NpuConfig, *, audit: Audit, clock: Clock, call: Call, on_change: Callable[[], None]) -> None:
-        """Load nothing yet."""
+    def __init__(
+        self,
+        config: NpuConfig,
+        *,
+        audit: Audit,
+        clock: Clock,
+        call: Call,
+        on_change: Callable[[], None],
+        has_pins: Callable[[], bool],
+    ) -> None:
+        """Load nothing yet. `has_pins` tells whether it matters who else hands NPUs out."""
         self._config = config
         self._audit = audit
         self._clock = clock
         self._call = call
         self._on_change = on_change
+        self._has_pins = has_pins
         self._watcher: NpuWatcher | None = None
         self._worker: Worker | None = None
         #: Before the daemon is ready a sight is only noted: reading the code would hold it up.
@@ -116,6 +128,14 @@ class NpuRoom:
         if self._watcher is not None:
             await self._watcher.fresh()
 
+    def may_have(self, device: str, node: str) -> bool:
+        """Tell whether there may be an NPU or vNPU of this CDI name: it was listed at the latest look, or has its node."""
+        kind, _, name = device.partition("=")
+        if self._watcher is None:
+            return False
+        ids = {str(view.vdev) for view in self.vnpus()} if kind == names.VNPU_CDI_KIND else {str(view.phy_id) for view in self.cards()}
+        return name in ids or name == "all" or os.path.lexists(node)
+
     def objection(self, device: str) -> tuple[Reason, str] | None:
         """Return why an NPU or vNPU, by its CDI name, may not be given to a container now, as code and sentence; None if it may."""
         if self._watcher is None or self._watcher.outfit is None:
@@ -180,4 +200,11 @@ class NpuRoom:
 
         client = BrokerClient(self._clock, lambda: kill_broker(self._audit, self._call))
         self._worker = Worker("npu", lambda: self.look(Trigger.TIMER))
-        return NpuWatcher(client, self._worker, clock=self._clock, on_change=changed, on_lost_events=trail.lost_events)
+        return NpuWatcher(
+            client,
+            self._worker,
+            clock=self._clock,
+            on_change=changed,
+            on_lost_events=trail.lost_events,
+            has_pins=self._has_pins,
+        )

@@ -95,7 +95,7 @@ class VnpuSource:
         """Return what may be in the file now. What is not pinned is none of it, whatever may be there."""
         report, outfit = self._pins(), self._npus.outfit
         if report is None:
-            return Offer((), None)
+            return Offer((), None, strict=True)
         from devward.npu import offers
 
         return offers.of_vnpus(report, self._npus.cards(), outfit, self._npus.config)

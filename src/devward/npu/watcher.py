@@ -31,8 +31,9 @@ SETTLE_INTERVAL: Final = 2.0
 #: Seconds in which a burst of events becomes one look, and between two looks at the least.
 QUIET: Final = 0.25
 LEAST_INTERVAL: Final = 1.0
-#: The same where somebody waits for the look.
+#: The same where somebody waits for the look; and looks take no larger a share of the time than this, however many wait.
 LEAST_AWAITED: Final = 0.25
+AWAITED_SHARE: Final = 0.2
 #: Seconds that reading nodes and records may take.
 READ_SECONDS: Final = 5.0
 _NOTHING: Final = Surroundings(None, vnpu_cfg.ABSENT)
@@ -68,14 +69,16 @@ class NpuWatcher:
         clock: Clock,
         on_change: Callable[[Picture, Picture, Trigger], None],
         on_lost_events: Callable[[], None],
+        has_pins: Callable[[], bool],
         paths: Paths = _PATHS,
     ) -> None:
-        """Look at nothing before `wake`."""
+        """Look at nothing before `wake`; for a kubelet only where something is pinned."""
         self._client = client
         self._worker = worker
         self._clock = clock
         self._on_change = on_change
         self._on_lost_events = on_lost_events
+        self._has_pins = has_pins
         self._paths = paths
         self._monitor = UdevMonitor((), on_event=self._event, on_overflow=self._overflow, control_socket=paths.udev_control)
         self._task: asyncio.Task[None] | None = None
@@ -120,7 +123,7 @@ class NpuWatcher:
         waiting = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         self._awaited.set()
-        self.wake(Trigger.DBUS)
+        self.wake(Trigger.DBUS, urgent=True)
         await waiting
 
     async def close(self) -> None:
@@ -153,7 +156,8 @@ class NpuWatcher:
             if rests and not self._wanted.is_set():
                 self._monitor.stop()
                 return
-            await asyncio.sleep(max(0.0, began + LEAST_AWAITED - loop.time()))
+            took = loop.time() - began
+            await asyncio.sleep(max(0.0, LEAST_AWAITED - took, min(took / AWAITED_SHARE - took, LEAST_INTERVAL - took)))
             await self._rest(began + LEAST_INTERVAL - loop.time())
             try:
                 async with asyncio.timeout(self._interval()):
@@ -179,7 +183,7 @@ class NpuWatcher:
     def _interval(self) -> float:
         """Return the seconds until the next look that nothing asks for."""
         waits = [LOOK_INTERVAL]
-        if self.picture.unsettled:
+        if self.picture.unsettled or (self.outfit is not None and self.outfit.unread):
             waits.append(SETTLE_INTERVAL)
         if self._client.failed:
             # May be over already: a broker that is silent takes longer to fail than the first pauses are.
@@ -235,7 +239,10 @@ class NpuWatcher:
 
     def _read_host(self) -> tuple[dict[str, HostNode] | None, str, vnpu_cfg.Records, Outfit]:
         paths = self._paths
-        records, outfit = vnpu_cfg.read(paths.records), read_outfit(paths.root, paths.devices, paths.sysfs, paths.proc)
+        records, outfit = (
+            vnpu_cfg.read(paths.records),
+            read_outfit(paths.root, paths.devices, paths.sysfs, paths.proc if self._has_pins() else ""),
+        )
         try:
             return read_nodes(paths.devices, paths.sysfs), "", records, outfit
         except OSError as error:
@@ -244,6 +251,8 @@ class NpuWatcher:
 
     def _publish(self, picture: Picture, trigger: Trigger, outfit: Outfit | None = None) -> None:
         before, self.picture = self.picture, picture
+        if outfit is not None and outfit.unread and self.outfit is not None:
+            outfit = replace(outfit, mounts=self.outfit.mounts, mounts_known=self.outfit.mounts_known)
         other_outfit = outfit is not None and outfit != self.outfit
         if outfit is not None:
             self.outfit = outfit
