@@ -253,6 +253,19 @@ def test_a_renewal_between_two_looks_far_apart_says_nothing() -> None:
     assert desk.look("00").unknowns == ()
 
 
+@pytest.mark.parametrize("ahead", [100_000.0, float("nan")])
+def test_an_answer_of_a_later_moment_stays_fresh_no_longer(ahead: float) -> None:
+    desk = settled()
+    later = desk.now.monotonic + ahead
+    assert not desk.look("00", lambda parts: of("node", asked_at=later)(of("lease", asked_at=later)(parts))).is_node_known
+    body_of_lease, node = desk.parts("00").lease.body, desk.parts("00").node.body
+    same = [of("lease", body=body_of_lease), of("node", body=node)]
+    for _ in range(9):
+        snapshot = desk.look("00", lambda parts: same[1](same[0](parts)), after=59)
+    assert "lease-stale" in codes(snapshot)
+    assert {card.unmanaged for card in snapshot.cards} == {CardRefusal.HANDSHAKE_SILENT}
+
+
 # --- the kubelet -----------------------------------------------------------------------------------------------------------------------
 def test_a_kubelet_counts_after_five_minutes_without_a_break() -> None:
     desk = SnapshotDesk()
@@ -446,6 +459,20 @@ def test_a_look_that_is_not_whole_still_learns_what_the_checkpoint_says(failed: 
         desk.settle("00")
     snapshot = desk.look("00")
     assert "only-remembered" in {claim.reason for claim in snapshot.cards[1].claims}
+
+
+def test_a_look_that_is_not_whole_narrows_no_memory() -> None:
+    desk = settled()
+    # By its annotation it has both cards, by the plugin's answer the first one; and another has any card of its resource.
+    desk.look("06", lambda parts: with_pods(pod("pod-a", annotations={}))(parts), checkpoint="00")
+    desk.look("06", checkpoint="00")
+    before = desk.known.pods
+    desk.look("06", of("pods", failure=BROKEN))
+    assert all(
+        seen.cards <= desk.known.pods[uid].cards and seen.resources <= desk.known.pods[uid].resources for uid, seen in before.items()
+    )
+    assert any(seen.resources for seen in before.values())
+    assert any(seen.cards == {0, 1} for seen in before.values())
 
 
 @pytest.mark.parametrize("failed", ["node", "lease", "checkpoint", "host", "npus", "drivers"])

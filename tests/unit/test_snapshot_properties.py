@@ -161,3 +161,42 @@ def test_whatever_is_unknown_or_protects_sets_back_in_its_scope(history: list[An
         for card in snapshot.cards:
             own = {reset.card for reset in snapshot.resets if reset.scope is Scope.CARD}
             assert node_wide or card.protection not in KEEPS or card.name in own
+
+
+JUNK: Final = (None, True, -1, 2**70, 0.5, "", "x", "\ud800", "0" * 300, [], [None], {}, {"x": 1}, "Reported_x", "hami-core")
+
+
+def spoiled(value: Any, chance: random.Random) -> Any:
+    """Return a value of JSON with something in it replaced or gone."""
+    if isinstance(value, dict) and value and chance.random() < 0.9:
+        key = chance.choice(list(value))
+        if chance.random() < 0.1:
+            return {other: inner for other, inner in value.items() if other != key}
+        return {**value, key: spoiled(value[key], chance)}
+    if isinstance(value, list) and value and chance.random() < 0.9:
+        index = chance.randrange(len(value))
+        return [*value[:index], spoiled(value[index], chance), *value[index + 1 :]]
+    return chance.choice(JUNK)
+
+
+def test_odd_bodies_raise_nothing_and_leave_no_running_pod_alone() -> None:
+    chance = random.Random(20261201)
+    desk = SnapshotDesk()
+    desk.settle("11")
+    counts = {True: 0, False: 0}
+    for _ in range(1500):
+        name = chance.choice(["node", "lease", "pods"])
+
+        def change(parts: Parts, name: str = name) -> Parts:
+            body_of = getattr(parts, name).body
+            return replace(parts, **{name: replace(getattr(parts, name), body=json.dumps(spoiled(json.loads(body_of), chance)).encode())})
+
+        # Each from the same memory: nothing that was odd before shall help.
+        known = desk.known
+        snapshot = desk.look("11", change, after=60)
+        desk.known = replace(known, seen_at=None, lease=desk.known.lease, lease_at=desk.known.lease_at, handshakes=desk.known.handshakes)
+        counts[snapshot.is_node_known] += 1
+        # `whole` has both by its annotation and its entry.
+        assert all(kept(snapshot, card) for card in (0, 1))
+        assert all(unknown.sentence.isprintable() for unknown in snapshot.unknowns)
+    assert min(counts.values()) > 100

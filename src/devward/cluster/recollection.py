@@ -82,7 +82,10 @@ def to_values(known: Recollection) -> dict[str, Any]:
 
 
 def from_values(values: object) -> Recollection:
-    """Return what was kept. What is not as `to_values` gives it is forgotten whole, and that it was is remembered."""
+    """Return what was kept. What is not as `to_values` gives it is forgotten whole, and that it was is remembered.
+
+    Where nothing was ever kept, an empty Recollection is right, which is no loss.
+    """
     try:
         return _recollection(_object(values, "what is kept"))
     except ValueError as error:

@@ -186,7 +186,8 @@ class _Look:
         before = self._before
         if self._read.lease is None:
             return None, before.lease, before.lease_at
-        at = self._parts.lease.asked_at
+        # Never ahead of now, or it would stay fresh for as long.
+        at = min(self._now.monotonic, self._parts.lease.asked_at)
         # It may have been renewed right after the look before: then that tells no more than how long ago that look was.
         is_close = before.lease_at is not None and 0 <= at - before.lease_at <= self._bounds.lease_looks
         return self._read.lease, see_lease(before.lease if is_close else None, self._read.lease, at), at
@@ -227,8 +228,8 @@ class _Look:
         if self._node is None or not self._node.is_here:
             return None
         annotations = self._node.facts.annotations or {}
-        # A report is as old as the question; a lock was seen no earlier than with the answer.
-        self._handshakes = see_handshakes(self._handshakes, annotations, self._parts.node.asked_at)
+        # A report is as old as the question, and never ahead of now; a lock was seen no earlier than with the answer.
+        self._handshakes = see_handshakes(self._handshakes, annotations, min(self._now.monotonic, self._parts.node.asked_at))
         self._lock = see_lock(self._lock, annotations, self._parts.node.received_at)
         return read_registers(annotations)
 
