@@ -253,6 +253,12 @@ def test_a_renewal_between_two_looks_far_apart_says_nothing() -> None:
     assert desk.look("00").unknowns == ()
 
 
+def test_a_lease_that_was_asked_for_before_the_last_one_says_nothing() -> None:
+    desk = settled()
+    earlier = desk.now.monotonic - 2
+    assert codes(desk.look("00", of("lease", asked_at=earlier), after=1)) == ["lease-not-yet-seen-renewed"]
+
+
 @pytest.mark.parametrize("ahead", [100_000.0, float("nan")])
 def test_an_answer_of_a_later_moment_stays_fresh_no_longer(ahead: float) -> None:
     desk = settled()
@@ -463,16 +469,38 @@ def test_a_look_that_is_not_whole_still_learns_what_the_checkpoint_says(failed: 
 
 def test_a_look_that_is_not_whole_narrows_no_memory() -> None:
     desk = settled()
-    # By its annotation it has both cards, by the plugin's answer the first one; and another has any card of its resource.
-    desk.look("06", lambda parts: with_pods(pod("pod-a", annotations={}))(parts), checkpoint="00")
+    # By its annotation `with-init` has both cards, by the plugin's answer the first one.
     desk.look("06", checkpoint="00")
-    before = desk.known.pods
+    both = {uid for uid, pod in desk.known.pods.items() if pod.cards == {0, 1}}
+    assert both
     desk.look("06", of("pods", failure=BROKEN))
-    assert all(
-        seen.cards <= desk.known.pods[uid].cards and seen.resources <= desk.known.pods[uid].resources for uid, seen in before.items()
-    )
-    assert any(seen.resources for seen in before.values())
-    assert any(seen.cards == {0, 1} for seen in before.values())
+    assert {uid for uid, pod in desk.known.pods.items() if pod.cards == {0, 1}} >= both
+    # One that could have any card of its resource, until a look that may be of another time says which.
+    desk.look("00", with_pods(pod("pod-a", annotations={})))
+    assert desk.known.pods["pod-a"].resources
+    desk.look("00", lambda parts: of("host", value=None)(with_pods(pod("pod-a", annotations=annotated(DIES[0])))(parts)))
+    assert desk.known.pods["pod-a"].resources
+
+
+def test_first_sights_go_from_look_to_look_and_are_void_with_another_node() -> None:
+    silent = with_pods(pod("pod-a", states={"main": waiting(None)}, annotations=annotated(DIES[0])))
+    desk = settled()
+    assert desk.look("00", silent).cards[0].protection is Standing.PROTECTED
+    desk.look("00", of("pods", failure=BROKEN))
+    assert codes(desk.look("00", silent)) == ["still-unsaid"]
+    desk.accepted = "another"
+    assert desk.look("00", lambda parts: with_status("metadata/uid", "another")(silent(parts))).unknowns == ()
+
+
+def test_a_resource_means_the_cards_that_hami_registers_for_it() -> None:
+    def two_words(node: dict[str, Any]) -> None:
+        texts = node["metadata"]["annotations"]
+        texts["hami.io/node-register-Ascend910B4"] = json.dumps([{"id": DIES[0]}])
+        texts["hami.io/node-register-Ascend310P"] = json.dumps([{"id": DIES[1]}])
+
+    snapshot = settled().look("00", lambda parts: in_node(two_words)(with_pods(pod(annotations={}))(parts)))
+    assert [card.protection for card in snapshot.cards] == [Standing.PROTECTED, Standing.NONE]
+    assert [card.unmanaged for card in snapshot.cards] == [None, CardRefusal.HANDSHAKE_MISSING]
 
 
 @pytest.mark.parametrize("failed", ["node", "lease", "checkpoint", "host", "npus", "drivers"])
