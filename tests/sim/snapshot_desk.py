@@ -7,6 +7,7 @@ from typing import Any
 from devward.cluster.answers import Answer, Failure
 from devward.cluster.checkpoint import CheckpointReading, parse_checkpoint
 from devward.cluster.claims import Claim, HostEvidence, Moment, Standing
+from devward.cluster.evidence import Doubt
 from devward.cluster.kubelet_facts import Kubelet, KubeletScan
 from devward.cluster.managers import Drivers
 from devward.cluster.parts import HostFacts, Part, Parts, SnapshotBounds
@@ -59,8 +60,9 @@ PICTURE = Picture(cards=tuple(card_view(phy, die) for phy, die in enumerate(DIES
 
 def checkpoint_of(state: str) -> CheckpointReading:
     """Return what the checkpoint of a state says, by the real parser."""
-    checkpoint = parse_checkpoint(body(f"{whole_name(state)}.checkpoint.json"))
-    return CheckpointReading(checkpoint)
+    name = f"{whole_name(state)}.checkpoint.json"
+    checkpoint = parse_checkpoint(body(name))
+    return CheckpointReading(checkpoint, tuple(Doubt(defect, name) for defect in checkpoint.defects))
 
 
 class SnapshotDesk:

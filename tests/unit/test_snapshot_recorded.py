@@ -1,17 +1,27 @@
 """The recorded states in their order, through the whole join: who claims which card, and the same with one file of the moment before."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from devward.cluster.claims import Standing
+from devward.cluster.bundles import BundleScan
+from devward.cluster.cgroups import CgroupScan
+from devward.cluster.claims import ClaimReason, Standing
+from devward.cluster.descriptors import DescriptorScan
+from devward.cluster.evidence import Finding, SourceState
 from devward.cluster.kubelet_facts import KubeletScan
+from devward.cluster.local import LocalEvidence
 from devward.cluster.node import NodeIdentity
 from devward.cluster.parts import Parts, SnapshotBounds
+from devward.cluster.podlist import parse_pod_list
+from devward.cluster.uda import UdaScan
 from devward.cluster.views import Snapshot
-from sim.recorded_cluster import CLAIMS
-from sim.snapshot_desk import KUBELET, SnapshotDesk, codes, shown
+from sim.bundle_host import BundleHost
+from sim.recorded_cluster import CLAIMS, DATA, NODE, pods_of
+from sim.snapshot_desk import KUBELET, NAMES, SnapshotDesk, codes, shown
 
 NUMBERS: Final = list(CLAIMS)
 #: What a file that lags behind by one state changes in the table: by file and state, for each card what it shows instead.
@@ -112,6 +122,45 @@ def test_pods_that_are_gone_for_long_leave_the_table() -> None:
             snapshot = desk.look(number, after=301)
         without = [in_order(" ".join(name for name in card.split() if "(gone)" not in name)) for card in expected]
         assert list(claims_of(snapshot)) == without, number
+
+
+@pytest.fixture
+def bundles(tmp_path: Path) -> BundleScan:
+    """The containers that lived in state 11, read as on the host."""
+    host = BundleHost(tmp_path)
+    for path in sorted((DATA / "11-bundles").glob("*.json")):
+        host.task(path.stem, json.loads(path.read_bytes()))
+    return host.scanner().scan()
+
+
+def test_the_host_of_the_last_state_agrees_with_its_table(bundles: BundleScan) -> None:
+    desk = settled()
+    for number in NUMBERS:
+        desk.look(number, after=6)
+    desk.host = LocalEvidence(DescriptorScan(frozenset()), bundles, CgroupScan(SourceState.READ), UdaScan(SourceState.NOT_PRESENT))
+    snapshot = desk.look("11", after=6)
+    assert snapshot.unknowns == ()
+    assert claims_of(snapshot) == tuple(map(in_order, CLAIMS["11"]))
+    # Everybody who is said to run lives there by its bundle, the static Pod by its hash.
+    for claim in snapshot.cards[0].claims:
+        if claim.reason is ClaimReason.RUNNING:
+            uids = next(pod.uids for pod in parse_pod_list(pods_of("11"), NODE).pods if pod.uid == claim.uid)
+            assert Finding.HELD in {desk.host.pod(uid, containers_only=True) for uid in uids}
+    # Those that ended, and those that are gone, do not.
+    gone = [uid for uid, name in NAMES.items() if name in ("done", "failed", "todelete", "noannot", "crashloop", "runerror", "with-init")]
+    assert gone
+    assert {desk.host.pod(uid, containers_only=False) for uid in gone} == {Finding.CLEAN}
+
+
+def test_a_pod_that_lives_by_its_bundle_alone_protects_for_as_long_as_it_does(bundles: BundleScan) -> None:
+    """As if the API server had been restored to a state in which it knew no Pod, and the checkpoint been lost."""
+    desk = settled()
+    desk.host = LocalEvidence(DescriptorScan(frozenset()), bundles, CgroupScan(SourceState.READ), UdaScan(SourceState.NOT_PRESENT))
+    desk.look("11", after=6)
+    for _ in range(30):
+        snapshot = desk.look("00")
+    assert snapshot.unknowns == ()
+    assert claims_of(snapshot) == ("running(gone) static-npu-lab(gone) whole(gone)", "whole(gone)")
 
 
 def test_the_checkpoint_of_a_restart_is_that_of_before_and_resets_all_the_same() -> None:
