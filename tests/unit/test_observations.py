@@ -41,7 +41,7 @@ def test_the_manual_page_has_the_table_and_what_is_left_out() -> None:
     for group in TABLE:
         assert f".SS {group.title}\n" in section
     for row in ROWS.values():
-        scopes = " or ".join({Scope.NODE: "node", Scope.CARD: "card"}[scope] for scope in row.scopes)
+        scopes = " or ".join({Scope.NODE: "node", Scope.CARD: "card", Scope.VNPU: "vnpu"}[scope] for scope in row.scopes)
         effect = f"resets {'the card or the node' if len(row.scopes) > 1 else 'the ' + scopes}" if row.resets else "resets nothing"
         assert f".B {row.code}\n[{scopes}; {effect}]\n{row.sentence}\n" in section, row.code
     for left in LEFT_OUT:

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from devward.cluster import checkpoint, claims, hami, kubelet_facts, managers, node
 from devward.cluster.answer import PROBLEM_TEXT
 from devward.cluster.claims import ClaimReason
+from devward.cluster.hami import CardRefusal
 from devward.cluster.vantage import VantageDoubt
 
 _Code = TypeVar("_Code", bound=StrEnum)
@@ -20,6 +21,7 @@ _Code = TypeVar("_Code", bound=StrEnum)
 class Scope(StrEnum):
     """What an observation is about."""
 
+    VNPU = "vnpu"
     CARD = "card"
     NODE = "node"
 
@@ -125,13 +127,14 @@ def _all(texts: Mapping[_Code, str], *scopes: Scope, resets: bool = True) -> tup
     return _rows(texts, texts, *scopes, resets=resets)
 
 
-_OF_NODE: Final = (Look.NPU_IN_DOUBT, Look.LOCKED)
+#: Rows that are not of the node, or set nothing back.
+_APART: Final = (Look.NPU_IN_DOUBT, Look.LOCKED)
 
 TABLE: Final[tuple[Group, ...]] = (
     Group(
         "The look as a whole",
         (
-            *_rows([code for code in Look if code not in _OF_NODE], LOOK_TEXT, Scope.NODE),
+            *_rows([code for code in Look if code not in _APART], LOOK_TEXT, Scope.NODE),
             *_rows((Look.NPU_IN_DOUBT,), LOOK_TEXT, Scope.CARD),
             *_rows((Look.LOCKED,), LOOK_TEXT, Scope.NODE, resets=False),
         ),
@@ -140,7 +143,14 @@ TABLE: Final[tuple[Group, ...]] = (
     Group("The Node and its Lease", _all(node.REFUSAL_TEXT, Scope.NODE)),
     Group("The kubelet", (*_all(kubelet_facts.SENTENCES, Scope.NODE), *_all(VANTAGE_TEXT, Scope.NODE))),
     Group("The kubelet's checkpoint", _all(checkpoint.SENTENCES, Scope.NODE)),
-    Group("Who hands out the cards", (*_all(managers.REFUSAL_TEXT, Scope.NODE), *_all(hami.REFUSAL_TEXT, Scope.CARD))),
+    Group(
+        "Who hands out the cards",
+        (
+            *_all(managers.REFUSAL_TEXT, Scope.NODE),
+            *_rows([code for code in CardRefusal if code is not CardRefusal.TEMPLATE_UNKNOWN], hami.REFUSAL_TEXT, Scope.CARD),
+            *_rows((CardRefusal.TEMPLATE_UNKNOWN,), hami.REFUSAL_TEXT, Scope.VNPU),
+        ),
+    ),
     Group(
         "Pods",
         (
