@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Writes the man pages that follow from code: devward.toml(5) from the configuration's schema, org.devward.Devward1(5) from the interface
-XML, and the tables of devwardd(8) from the reason codes and the kinds of journal records. A test holds the pages in the tree to them.
+XML, and the tables of devwardd(8) from the reason codes, the observations of a snapshot and the kinds of journal records. A test holds the
+pages in the tree to them.
 
     packaging/man/generate.py [DIRECTORY]      write them, by default beside this file
 """
@@ -16,6 +17,7 @@ REPOSITORY = HERE.parents[1]
 sys.path.insert(0, str(REPOSITORY / "src"))
 
 from devward import __version__, config, names  # noqa: E402  # the tree's own package, whatever is installed
+from devward.cluster.observations import LEFT_OUT, TABLE, Observation  # noqa: E402
 from devward.model import REASON_TEXT, Reason  # noqa: E402
 
 DOC = "org.gtk.GDBus.DocString"
@@ -24,6 +26,7 @@ EMITS = "org.freedesktop.DBus.Property.EmitsChangedSignal"
 DATE = "December 2026"
 MARK_REASONS = '.\\" @REASONS@'
 MARK_EVENTS = '.\\" @EVENTS@'
+MARK_OBSERVATIONS = '.\\" @OBSERVATIONS@'
 
 
 def escape(text: str) -> str:
@@ -225,7 +228,29 @@ def daemon_page() -> str:
         for line in (".TP", f".B {escape(kind)}", f"{escape(subjects[identifier])}.", ".br", f"MESSAGE_ID {identifier}")
     ]
     page = page.replace("@VERSION@", __version__).replace("@DATE@", DATE)
-    return page.replace(MARK_REASONS, "\n".join(reasons)).replace(MARK_EVENTS, "\n".join(events))
+    page = page.replace(MARK_REASONS, "\n".join(reasons)).replace(MARK_EVENTS, "\n".join(events))
+    return page.replace(MARK_OBSERVATIONS, "\n".join(observations()))
+
+
+def observations() -> list[str]:
+    """What keeps vNPUs from being judged, and what is not asked."""
+    lines = []
+    for group in TABLE:
+        lines.append(f".SS {escape(group.title)}")
+        for row in group.rows:
+            lines += [".TP", f".B {escape(row.code)}", escape(f"[{scopes(row)}; {effect(row)}]"), escape(row.sentence)]
+    lines.append(".SS Sources that are left out")
+    for left in LEFT_OUT:
+        lines += [".TP", f".B {escape(left.name)}", *paragraph(left.why)]
+    return lines
+
+
+def scopes(row: Observation) -> str:
+    return " or ".join(row.scopes)
+
+
+def effect(row: Observation) -> str:
+    return "resets " + " or ".join(f"the {scope}" for scope in row.scopes) if row.resets else "resets nothing"
 
 
 def catalog_subjects() -> dict[str, str]:

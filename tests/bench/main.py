@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 
-from bench import allocation, command, device, events, idle, npus, readers, repair, start
+from bench import allocation, command, device, events, idle, npus, readers, repair, snapshot, start
 from bench.figure import HEADING, Figures
 from bench.setting import Broken, conditions
 
@@ -22,6 +22,7 @@ MEASUREMENTS: Mapping[str, Callable[[bool], Figures]] = {
     "device": device.measure,
     "events": events.measure,
     "allocation": allocation.measure,
+    "snapshot": snapshot.measure,
 }
 
 

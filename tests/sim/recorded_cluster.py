@@ -23,6 +23,26 @@ BOOT_ID = (DATA / "boot_id").read_text().strip()
 MACHINE_ID = "3d1219c7c4c5404aaa1f6d2a48adfda4"
 STATES = tuple(sorted(path.name.removesuffix(".pods.json") for path in DATA.glob("*.pods.json")))
 
+#: Who claims each card in each state: Pods that protect it, and with a question mark candidates. `(gone)` are Pods that the API server does
+#: not know any more.
+CLAIMS: dict[str, tuple[str, str]] = {
+    "00": ("", ""),
+    "01": ("running todelete crashloop? runerror?", ""),
+    "02": ("running todelete(gone) crashloop? runerror?", ""),
+    "03": ("running todelete(gone) crashloop? runerror?", ""),
+    "04": ("running todelete(gone) crashloop? runerror?", "noannot"),
+    "05": ("running todelete(gone) crashloop? runerror?", "noannot(gone)"),
+    "06": ("running with-init todelete(gone) crashloop? runerror?", "with-init noannot(gone)"),
+    "07": ("running with-init todelete(gone) crashloop? runerror?", "with-init noannot(gone)"),
+    "08": ("running with-init static-npu-lab todelete(gone) crashloop? runerror?", "with-init noannot(gone)"),
+    "09": (
+        "running with-init static-npu-lab whole todelete(gone) crashloop(gone) runerror?",
+        "with-init whole noannot(gone)",
+    ),
+    "10": ("running static-npu-lab whole todelete(gone) crashloop(gone)", "whole noannot(gone)"),
+    "11": ("running static-npu-lab whole todelete(gone) crashloop(gone)", "whole noannot(gone)"),
+}
+
 
 def body(name: str) -> bytes:
     """Return a recorded file."""

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from devward.cluster import checkpoint_file
-from devward.cluster.checkpoint import Defect, parse_checkpoint
-from devward.cluster.checkpoint_file import RETRY_AFTER, CheckpointReader, CheckpointReading
+from devward.cluster.checkpoint import CheckpointReading, Defect, parse_checkpoint
+from devward.cluster.checkpoint_file import RETRY_AFTER, CheckpointReader
 from devward.cluster.evidence import Doubt
 from sim.kubelet_checkpoint import DEFECTS, FILE_NAME, PLACES, RESOURCE, Allocated, document, encoded, hami_response, remove, write
 from sim.patience import must_not_block

@@ -14,7 +14,8 @@ import pytest
 from devward.cluster import kubelet
 from devward.cluster.checkpoint_file import CheckpointReader
 from devward.cluster.evidence import Doubt
-from devward.cluster.kubelet import SENTENCES, Kubelet, KubeletDoubt, KubeletScan, find_kubelet
+from devward.cluster.kubelet import find_kubelet
+from devward.cluster.kubelet_facts import SENTENCES, Kubelet, KubeletDoubt, KubeletScan
 from devward.cluster.vantage import VantageDoubt
 from sim.kubelet_host import PLUGINS, KubeletHost, everybody
 from sim.mount_namespace import mount

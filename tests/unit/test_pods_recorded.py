@@ -7,26 +7,7 @@ import pytest
 from devward.cluster.claims import Bounds, Claims, Standing
 from devward.cluster.podlist import PodList, parse_pod_list
 from sim.pod_desk import Desk
-from sim.recorded_cluster import CARDS, NODE, STATES, allocations_of, pods_of
-
-#: Claims that protect, and candidates, for each card. `(gone)` are Pods that the API server does not know any more.
-CLAIMS: Final[dict[str, tuple[str, str]]] = {
-    "00": ("", ""),
-    "01": ("running todelete crashloop? runerror?", ""),
-    "02": ("running todelete(gone) crashloop? runerror?", ""),
-    "03": ("running todelete(gone) crashloop? runerror?", ""),
-    "04": ("running todelete(gone) crashloop? runerror?", "noannot"),
-    "05": ("running todelete(gone) crashloop? runerror?", "noannot(gone)"),
-    "06": ("running with-init todelete(gone) crashloop? runerror?", "with-init noannot(gone)"),
-    "07": ("running with-init todelete(gone) crashloop? runerror?", "with-init noannot(gone)"),
-    "08": ("running with-init static-npu-lab todelete(gone) crashloop? runerror?", "with-init noannot(gone)"),
-    "09": (
-        "running with-init static-npu-lab whole todelete(gone) crashloop(gone) runerror?",
-        "with-init whole noannot(gone)",
-    ),
-    "10": ("running static-npu-lab whole todelete(gone) crashloop(gone)", "whole noannot(gone)"),
-    "11": ("running static-npu-lab whole todelete(gone) crashloop(gone)", "whole noannot(gone)"),
-}
+from sim.recorded_cluster import CARDS, CLAIMS, NODE, STATES, allocations_of, pods_of
 
 
 def read(state: str) -> PodList:

@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from devward.cluster.allocation import DEVICES_VARIABLE, TEMPLATE_VARIABLE, Allocation, Oddity, read_allocation
 from devward.cluster.checksum import Row, checksum
+from devward.cluster.evidence import Doubt
 from devward.text import printable
 
 _T = TypeVar("_T")
@@ -151,6 +152,23 @@ class Checkpoint:
         """
         known = any(ids for resource, ids in self.registered if is_npu_resource(resource))
         return () if known else (Defect.NOT_REGISTERED,)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointReading:
+    """What was read."""
+
+    #: None where it could not be read, or is not as the kubelet writes it: then it might say anything.
+    checkpoint: Checkpoint | None
+    #: Why it is not known whole; their codes are of `Defect`. Empty where it is.
+    doubts: tuple[Doubt, ...] = ()
+    #: When the kubelet wrote it, in nanoseconds of CLOCK_REALTIME; 0 where that was not seen.
+    written_ns: int = 0
+
+    @property
+    def defects(self) -> frozenset[str]:
+        """The codes of the doubts."""
+        return frozenset(doubt.code for doubt in self.doubts)
 
 
 def is_npu_resource(name: str) -> bool:

@@ -9,10 +9,9 @@ import errno
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
-from devward.cluster.checkpoint import SIZE_LIMIT, Checkpoint, CheckpointError, Defect, parse_checkpoint
+from devward.cluster.checkpoint import SIZE_LIMIT, CheckpointError, CheckpointReading, Defect, parse_checkpoint
 from devward.cluster.evidence import Doubt
 from devward.cluster.files import read_file, version
 
@@ -34,23 +33,6 @@ _BY_ERROR: Final = {
 _LASTING: Final = frozenset({Defect.MISSING, Defect.UNREADABLE, Defect.NOT_A_FILE, Defect.TOO_LARGE, Defect.NOT_REGISTERED})
 
 _Version = tuple[int, int, int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointReading:
-    """What was read."""
-
-    #: None where it could not be read, or is not as the kubelet writes it: then it might say anything.
-    checkpoint: Checkpoint | None
-    #: Why it is not known whole; their codes are of `Defect`. Empty where it is.
-    doubts: tuple[Doubt, ...] = ()
-    #: When the kubelet wrote it, in nanoseconds of CLOCK_REALTIME; 0 where that was not seen.
-    written_ns: int = 0
-
-    @property
-    def defects(self) -> frozenset[str]:
-        """The codes of the doubts."""
-        return frozenset(doubt.code for doubt in self.doubts)
 
 
 class CheckpointReader:
