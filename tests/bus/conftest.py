@@ -11,7 +11,7 @@ from bus_harness import DEADLINE, TIMES, Bus, private_bus
 from sim.daemon_process import wait_for
 from sim.dcmi_broker import BrokerHost
 from sim.dcmi_simulator import DcmiSimulator, build_library
-from sim.npu_node import NpuNode
+from sim.npu_node import SHARED, NpuNode
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +56,7 @@ def watched(npu_node: NpuNode) -> NpuNode:
     """A host with one card that has one vNPU, published."""
     npu_node.start_broker()
     npu_node.create(npu_node.chip())
-    npu_node.make("davinci_manager")
+    npu_node.make(*SHARED)
     npu_node.wait_tree("card/p000", "vnpu/v0100")
     npu_node.wait_reason("vnpu/v0100", "")
     return npu_node
