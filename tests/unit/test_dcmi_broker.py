@@ -356,7 +356,8 @@ def test_an_error_of_our_own_after_the_call_leaves_it_unknown(tmp_path: Path, mo
     expires = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + LONGEST_WAIT_NS // 2
     expected = Expected(read_boot_id(), 0, 0, 0, die, 100, 1, "vir05_1c_16g", node)
     request = DestroyRequest(5, "request-5", expires, RUNTIME, expected)
-    held = Settings(None, str(tmp_path / "lock"), str(tmp_path), lambda: GOOD, lambda *_: ScanResult(Finding.CLEAN, "by the test"))
+    clean = ScanResult(Finding.CLEAN, "by the test")
+    held = Settings(None, str(tmp_path / "lock"), str(tmp_path), lambda: GOOD, lambda *_: clean, broker.HostObserver)
     service = Service(held, Gate(DEADLINE, lambda: None), Notifier({}, monotonic=time.monotonic))
     monkeypatch.setattr(service._access, "open", lambda: vendor)
     here, there = socket.socketpair()
