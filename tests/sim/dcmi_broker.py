@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from devward.cluster.evidence import DeviceNumber, Finding
-from devward.cluster.testimony import AskedVnpu, Testimony
+from devward.cluster.statement import AskedVnpu, Statement
 from devward.npu import broker
 from devward.npu.destruction import ScanResult
 from devward.npu.environment import INIT_PID_NAMESPACE, INIT_USER_NAMESPACE, Environment
@@ -186,7 +186,7 @@ class _SteeredObserver:
         self._file = root / "look"
         self._observer = observer(root / "witnessed", privileged=privileged)
 
-    def look(self, vnpus: tuple[AskedVnpu, ...], runtime: str | None, seconds: float, step: Callable[[str], None]) -> Testimony:
+    def look(self, vnpus: tuple[AskedVnpu, ...], runtime: str | None, seconds: float, step: Callable[[str], None]) -> Statement:
         self._file.with_suffix(".begun").touch()
         if self._file.read_text() == CRASH:
             os.kill(os.getpid(), signal.SIGSEGV)

@@ -1,23 +1,23 @@
-"""A testimony of the broker's as the evidence that decisions are made of. Pure.
+"""A statement of the broker's as the evidence that decisions are made of. Pure.
 
-No source's word for clean is taken where that source has doubts, whoever wrote the testimony; and without one everything is unknown.
+No source's word for clean is taken where that source has doubts, whoever wrote the statement; and without one everything is unknown.
 """
 
 from typing import Final
 
 from devward.cluster.evidence import DeviceNumber, Finding
 from devward.cluster.node import Kubelets
-from devward.cluster.testimony import ContainerSight, KubeletSight, Testimony, VnpuSight, pods_are_sure
+from devward.cluster.statement import ContainerSight, KubeletSight, Statement, VnpuSight, pods_are_sure
 from devward.text import printable
 
-#: What a testimony is where there is none: it says nothing of anybody.
+#: What a statement is where there is none: it says nothing of anybody.
 _UNSAID: Final = (Finding.UNKNOWN, Finding.UNKNOWN)
 
 
 class WitnessedHost:
     """What was testified of this host, if anything was; a `HostEvidence` of claims.py."""
 
-    def __init__(self, said: Testimony | None) -> None:
+    def __init__(self, said: Statement | None) -> None:
         """Index it: a look asks for hundreds of Pods and vNPUs."""
         self._said = said
         self._pods = {sight.uid: (sight.lives, sight.has_container) for sight in said.pods} if said is not None else {}

@@ -17,7 +17,7 @@ from typing import Final
 
 from devward import names
 from devward.clock import Clock
-from devward.cluster.testimony import AskedVnpu, Testimony
+from devward.cluster.statement import AskedVnpu, Statement
 from devward.model import Reason
 from devward.npu.facts import Inspection, Inventory, Refusal
 from devward.npu.fields import Malformed
@@ -154,7 +154,7 @@ class BrokerClient:
             return answer.inspection
         return answer if isinstance(answer, Unavailable) else self._library.failed(_garbled("it answers another question"))
 
-    async def witness(self, vnpus: tuple[AskedVnpu, ...], runtime: str | None) -> Testimony | Unavailable:
+    async def witness(self, vnpus: tuple[AskedVnpu, ...], runtime: str | None) -> Statement | Unavailable:
         """Return what the host shows; as `list`, but with pauses of its own: it needs no library, whose failures say nothing about it.
 
         `vnpus` are the ones whose users are looked for, each id once; `runtime` is the Node's containerRuntimeVersion, None without a Node.
@@ -166,9 +166,9 @@ class BrokerClient:
             return answer
         if not isinstance(answer, WitnessAnswer):
             return self._host.failed(_garbled("it answers another question"))
-        if {sight.vnpu for sight in answer.testimony.vnpus} != set(vnpus) or (answer.testimony.descriptors is None) == bool(vnpus):
+        if {sight.vnpu for sight in answer.statement.vnpus} != set(vnpus) or (answer.statement.descriptors is None) == bool(vnpus):
             return self._host.failed(_garbled("it tells of other vNPUs than were asked about"))
-        return answer.testimony
+        return answer.statement
 
     async def _ask(self, request: _Question, seconds: float, line: "_Line", *, urgent: bool) -> Answer | Unavailable:
         async with self._one_at_a_time:

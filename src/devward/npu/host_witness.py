@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, Protocol
 
 from devward.cluster.evidence import Doubt, Finding, SourceState
-from devward.cluster.testimony import (
+from devward.cluster.statement import (
     AskedVnpu,
     ContainerSight,
     KubeletSight,
     KubeletSource,
     PodSight,
     SourceSight,
-    Testimony,
+    Statement,
     VnpuSight,
     WitnessDoubt,
 )
@@ -49,7 +49,7 @@ _NOBODY: Final = "\0"
 class Observer(Protocol):
     """Looks at the host."""
 
-    def look(self, vnpus: tuple[AskedVnpu, ...], runtime: str | None, seconds: float, step: Callable[[str], None]) -> Testimony:
+    def look(self, vnpus: tuple[AskedVnpu, ...], runtime: str | None, seconds: float, step: Callable[[str], None]) -> Statement:
         """Look now, for at most about so many seconds: what is not seen by then is in doubt. `step` is told what may hang next."""
 
 
@@ -65,7 +65,7 @@ class HostObserver:
         self._scanner = scanner or LocalScanner()
         self._find = find or find_kubelet
 
-    def look(self, vnpus: tuple[AskedVnpu, ...], runtime: str | None, seconds: float, step: Callable[[str], None]) -> Testimony:
+    def look(self, vnpus: tuple[AskedVnpu, ...], runtime: str | None, seconds: float, step: Callable[[str], None]) -> Statement:
         """Look now. What `step` raises is passed on."""
         deadline = time.monotonic() + seconds
         step("the search for the kubelet")
@@ -75,7 +75,7 @@ class HostObserver:
         return testify(vnpus, evidence, kubelet)
 
 
-def testify(vnpus: tuple[AskedVnpu, ...], evidence: "LocalEvidence", kubelet: "KubeletScan") -> Testimony:
+def testify(vnpus: tuple[AskedVnpu, ...], evidence: "LocalEvidence", kubelet: "KubeletScan") -> Statement:
     """Return what was seen in the form that can be told. Pure."""
     uids = {uid for _, facts in evidence.bundles.living for uid in facts.pod_uids} | evidence.cgroups.pod_uids
     untold = _untold(evidence, uids)
@@ -83,7 +83,7 @@ def testify(vnpus: tuple[AskedVnpu, ...], evidence: "LocalEvidence", kubelet: "K
     # What is cut off is unknown by `untold`, as all that was not seen is.
     pods = tuple(_pod(uid, evidence, untold) for uid in itertools.islice(filter(UID.fullmatch, sorted(uids)), POD_LIMIT))
     living = itertools.islice(evidence.bundles.living, CONTAINER_LIMIT)
-    return Testimony(
+    return Statement(
         vnpus=tuple(_vnpu(vnpu, evidence, untold) for vnpu in vnpus),
         pods=pods,
         others=others[0],

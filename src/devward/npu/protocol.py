@@ -15,10 +15,10 @@ and its answer repeats version and id:
     {"version": 1, "id": 7, "status": "listed", "inventory": {...}}
     {"version": 1, "id": 7, "status": "inspected", "inspection": {...}}
     {"version": 1, "id": 7, "status": "called", "outcome": "destroyed", "code": 0, "text": "..."}
-    {"version": 1, "id": 7, "status": "witnessed", "testimony": {...}}
+    {"version": 1, "id": 7, "status": "witnessed", "statement": {...}}
 
 `refused` to a destroy means that the library was not called to destroy anything; `called` that it was, once. The id of an answer is null
-where the request had none that could be read. Objects are those of devward.npu.facts and devward.cluster.testimony; every field is there,
+where the request had none that could be read. Objects are those of devward.npu.facts and devward.cluster.statement; every field is there,
 null for what is not known. Both sides check every field, whoever is at the other end.
 """
 
@@ -29,11 +29,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from devward.cluster.testimony import AskedVnpu, Testimony
+from devward.cluster.statement import AskedVnpu, Statement
 from devward.npu.facts import Expected, Inspection, Inventory, Outcome, Refusal
 from devward.npu.fields import U32, Fields, Malformed, integer, member, optional, pattern, read_line, text
 from devward.npu.objects import CARD, CODE, DEVICE, expected, inspection, inventory
-from devward.npu.witness_objects import asked_vnpus, testimony
+from devward.npu.witness_objects import asked_vnpus, statement
 from devward.text import printable
 
 VERSION: Final = 1
@@ -155,7 +155,7 @@ class WitnessAnswer:
     """What the host shows."""
 
     id: int
-    testimony: Testimony
+    statement: Statement
 
 
 Answer = RefusedAnswer | ListAnswer | InspectAnswer | DestroyAnswer | WitnessAnswer
@@ -247,7 +247,7 @@ def parse_answer(line: bytes) -> Answer:
     elif status is Status.INSPECTED:
         answer = InspectAnswer(fields.take("id", _ID), fields.take("inspection", inspection))
     elif status is Status.WITNESSED:
-        answer = WitnessAnswer(fields.take("id", _ID), fields.take("testimony", testimony))
+        answer = WitnessAnswer(fields.take("id", _ID), fields.take("statement", statement))
     else:
         answer = DestroyAnswer(
             fields.take("id", _ID),

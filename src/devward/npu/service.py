@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from devward import names
-from devward.cluster.testimony import Testimony
+from devward.cluster.statement import Statement
 from devward.notify import Notifier
 from devward.npu.access import Access
 from devward.npu.caller import Caller
@@ -157,7 +157,7 @@ class Service:
             return InspectAnswer(request.id, inspection)
         return destroy(vendor, request, self._surroundings(request, caller))
 
-    def _witness(self, request: WitnessRequest, caller: Caller) -> Testimony:
+    def _witness(self, request: WitnessRequest, caller: Caller) -> Statement:
         """Look at the host. Refused: not from here, or nobody waits for it."""
         # A process with mounts of its own may have other directories where the host's bundles are: it would find none, and no doubt.
         require_host(self._settings.read_environment())

@@ -1,4 +1,4 @@
-"""A testimony of devward.cluster.testimony as the broker's protocol has it in JSON: each object read strictly, field by field. Pure.
+"""A statement of devward.cluster.statement as the broker's protocol has it in JSON: each object read strictly, field by field. Pure.
 
 A doubt's code is not held against a list: one that this side does not know is a doubt as good as any.
 """
@@ -9,14 +9,14 @@ from typing import Any, Final
 from devward.cluster.bundle import ContainerType
 from devward.cluster.evidence import FIRST_VDEV, LAST_VDEV, Doubt, Finding, SourceState
 from devward.cluster.life import Life
-from devward.cluster.testimony import (
+from devward.cluster.statement import (
     AskedVnpu,
     ContainerSight,
     KubeletSight,
     KubeletSource,
     PodSight,
     SourceSight,
-    Testimony,
+    Statement,
     VnpuSight,
     contradiction,
 )
@@ -62,10 +62,10 @@ def asked_vnpus(value: Any) -> tuple[AskedVnpu, ...]:
     return found
 
 
-def testimony(value: Any) -> Testimony:
-    """Read a testimony. Malformed, also for one that contradicts itself."""
-    fields = Fields(value, "testimony")
-    result = Testimony(
+def statement(value: Any) -> Statement:
+    """Read a statement. Malformed, also for one that contradicts itself."""
+    fields = Fields(value, "statement")
+    result = Statement(
         vnpus=fields.take("vnpus", several(_vnpu, VNPU_LIMIT)),
         pods=fields.take("pods", several(_pod, POD_LIMIT)),
         others=fields.take("others", _FINDING),

@@ -1,8 +1,8 @@
 """What the host shows of its vNPUs, its Pods and its kubelet, as the broker tells it to the daemon. Pure.
 
-Other processes' descriptors and mappings are closed to the sandboxed daemon, and open to the broker. A testimony is whole or it is in
+Other processes' descriptors and mappings are closed to the sandboxed daemon, and open to the broker. A statement is whole or it is in
 doubt: whatever could not be read, or be told in this form, stands in the doubts of its source, and nothing that hangs on that source is
-clean then. A testimony that says otherwise contradicts itself, and is none.
+clean then. A statement that says otherwise contradicts itself, and is none.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from devward.cluster.life import Life
 
 
 class WitnessDoubt(StrEnum):
-    """Why a testimony does not say everything that was seen."""
+    """Why a statement does not say everything that was seen."""
 
     #: A name that is longer, or otherwise, than any that the kubelet or a runtime gives.
     NOT_TELLABLE = "not-tellable"
@@ -72,7 +72,7 @@ class VnpuSight:
 
 @dataclass(frozen=True, slots=True)
 class PodSight:
-    """What the host shows of one Pod. A Pod that is not in a testimony was not seen, and is as `Testimony.others` says."""
+    """What the host shows of one Pod. A Pod that is not in a statement was not seen, and is as `Statement.others` says."""
 
     uid: str
     #: Its sandbox counts, and so does an empty control group.
@@ -151,7 +151,7 @@ class KubeletSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Testimony:
+class Statement:
     """What the host showed at one look."""
 
     vnpus: tuple[VnpuSight, ...]
@@ -168,12 +168,12 @@ class Testimony:
     kubelet: KubeletSource
 
 
-def contradiction(said: Testimony) -> str:
-    """Return where a testimony says something that its own sources do not bear out; empty: nowhere."""
+def contradiction(said: Statement) -> str:
+    """Return where a statement says something that its own sources do not bear out; empty: nowhere."""
     return next(_contradictions(said), "")
 
 
-def _contradictions(said: Testimony) -> Iterator[str]:
+def _contradictions(said: Statement) -> Iterator[str]:
     sources = {"bundles": said.bundles, "cgroups": said.cgroups, "uda": said.uda}
     if said.descriptors is not None:
         sources["descriptors"] = said.descriptors
@@ -206,7 +206,7 @@ def _of_kubelet(source: KubeletSource) -> Iterator[str]:
         yield "a kubelet is in doubt for a reason, and else for none"
 
 
-def _of_vnpu(sight: VnpuSight, said: Testimony, owned: set[int]) -> Iterator[str]:
+def _of_vnpu(sight: VnpuSight, said: Statement, owned: set[int]) -> Iterator[str]:
     vdev = sight.vnpu.vdev
     if sight.descriptors is Finding.CLEAN and (said.descriptors is None or not said.descriptors.is_sure):
         yield f"vNPU {vdev} is clean by descriptors that were not all read"
@@ -220,6 +220,6 @@ def _of_vnpu(sight: VnpuSight, said: Testimony, owned: set[int]) -> Iterator[str
         yield f"vNPU {vdev} is {sight.finding} with {len(sight.reasons)} reasons"
 
 
-def pods_are_sure(said: Testimony) -> bool:
+def pods_are_sure(said: Statement) -> bool:
     """Whether the sources that show Pods were read whole. Control groups are on every host: none is a doubt."""
     return said.bundles.is_sure and said.cgroups.is_sure and said.cgroups.state is SourceState.READ
