@@ -52,17 +52,17 @@ def full() -> Statement:
 
 _PRINTABLE = st.characters().filter(str.isprintable)
 _U32 = st.integers(0, (1 << 32) - 1)
-_UIDS = st.from_regex(limits.UID, fullmatch=True)
-_PATHS = st.from_regex(r"/[ -~]{0,40}", fullmatch=True)
+_UIDS = st.from_regex(r"[0-9A-Za-z_.-]{1,20}", fullmatch=True)
+_PATHS = st.from_regex(r"/[ -~]{0,12}", fullmatch=True)
 _FINDINGS = st.sampled_from(Finding)
 _UNSURE = st.sampled_from((Finding.HELD, Finding.UNKNOWN))
-_NAMES = st.text(_PRINTABLE, max_size=limits.NAME_LENGTH)
-_DOUBTS = st.builds(Doubt, st.from_regex(r"[a-z][a-z0-9-]{0,30}", fullmatch=True), st.text(_PRINTABLE, max_size=30), st.integers(0, 133))
+_NAMES = st.text(_PRINTABLE, max_size=8)
+_DOUBTS = st.builds(Doubt, st.from_regex(r"[a-z][a-z0-9-]{0,9}", fullmatch=True), st.text(_PRINTABLE, max_size=9), st.integers(0, 133))
 _SURE = st.builds(SourceSight, st.sampled_from((SourceState.READ, SourceState.NOT_PRESENT)))
 _DOUBTED = st.builds(SourceSight, st.sampled_from(SourceState), st.lists(_DOUBTS, min_size=1, max_size=3).map(tuple), _U32)
 _SOURCES = _SURE | _DOUBTED
 _VNPUS = st.builds(AskedVnpu, st.integers(100, 1123), _U32, _U32)
-ASKED = st.lists(_VNPUS, max_size=6, unique_by=lambda vnpu: vnpu.vdev).map(tuple)
+ASKED = st.lists(_VNPUS, max_size=4, unique_by=lambda vnpu: vnpu.vdev).map(tuple)
 _KUBELETS = st.builds(KubeletSight, st.integers(1, (1 << 31) - 1), st.integers(0, (1 << 64) - 1), _NAMES, _PATHS, _PATHS, _PATHS, _PATHS)
 _KUBELET_SOURCES = st.one_of(
     st.builds(KubeletSource, st.just(SourceState.READ), _KUBELETS),
@@ -82,7 +82,7 @@ _CONTAINERS = st.builds(
     st.booleans(),
     st.booleans(),
 )
-_REASONS = st.lists(st.text(_PRINTABLE, max_size=20), min_size=1, max_size=limits.REASON_LIMIT).map(tuple)
+_REASONS = st.lists(st.text(_PRINTABLE, max_size=9), min_size=1, max_size=limits.REASON_LIMIT).map(tuple)
 
 
 @st.composite
@@ -94,7 +94,7 @@ def statements(draw: st.DrawFn) -> Statement:
         return draw(_FINDINGS if sure else _UNSURE)
 
     asked: tuple[AskedVnpu, ...] = draw(ASKED)
-    containers: tuple[ContainerSight, ...] = draw(st.lists(_CONTAINERS, max_size=3).map(tuple))
+    containers: tuple[ContainerSight, ...] = draw(st.lists(_CONTAINERS, max_size=2).map(tuple))
     named = {vdev for container in containers for vdev in container.vdevs}
     said: dict[str, Any] = {name: draw(_SOURCES) for name in ("bundles", "cgroups", "uda")}
     said["descriptors"] = draw(_SOURCES) if asked else None

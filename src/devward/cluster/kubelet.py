@@ -18,10 +18,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from devward.cluster.checkpoint_file import FILE_NAME
 from devward.cluster.evidence import Doubt
 from devward.cluster.files import read_all, read_start
-from devward.cluster.kubelet_signs import PROGRAMS
+from devward.cluster.kubelet_signs import CHECKPOINT, PROGRAMS
 from devward.cluster.rooted import resolve
 from devward.cluster.vantage import reads_everybody
 
@@ -303,7 +302,7 @@ class _Scan:
             for base, whose in ((view, " (as the kubelet sees it)"), (self._root, "")):
                 try:
                     directory = f"{base}{resolve(base, name)}"
-                    os.lstat(f"{directory}/{FILE_NAME}")
+                    os.lstat(f"{directory}/{CHECKPOINT}")
                     found.setdefault(_identity(directory), f"{name}{whose}")
                 except (FileNotFoundError, NotADirectoryError):
                     continue

@@ -1,5 +1,7 @@
 """Whether a kubelet runs on this host, by what every process may see: names of processes and of sockets. A doubt counts as a kubelet.
 
+The names by which a kubelet is known stand here, for all who look for one.
+
 This says nothing of which process it is, nor of what it manages.
 """
 
@@ -12,6 +14,8 @@ from devward.cluster.files import read_all
 
 #: Programs that are or hold a kubelet, by the kernel's name of their first thread (proc(5), /proc/PID/comm).
 PROGRAMS: Final = frozenset({"kubelet", "kubelite", "k3s", "k3s-server", "k3s-agent", "rke2", "rke2-server", "rke2-agent", "hyperkube"})
+#: Its checkpoint of devices: `kubeletDeviceManagerCheckpoint` in pkg/kubelet/cm/devicemanager/types.go of kubernetes/kubernetes.
+CHECKPOINT: Final = "kubelet_internal_checkpoint"
 #: Every kubelet listens there for device plugins (k8s.io/kubelet, pkg/apis/deviceplugin/v1beta1/constants.go).
 _SOCKET: Final = re.compile(rb"/device-plugins/kubelet\.sock$", re.MULTILINE)
 _NAME_SIZE: Final = 64

@@ -181,12 +181,12 @@ class OtherVersion(Malformed):
 
 def encode_request(request: Request) -> bytes:
     """Return the line of a request."""
-    return _line({"version": VERSION, "verb": _VERB[type(request)], **_plain(request)})
+    return _line({"version": VERSION, "verb": _VERB[type(request)], **_fields(request)})
 
 
 def encode_answer(answer: Answer) -> bytes:
     """Return the line of an answer."""
-    return _line({"version": VERSION, "status": _STATUS[type(answer)], **_plain(answer)})
+    return _line({"version": VERSION, "status": _STATUS[type(answer)], **_fields(answer)})
 
 
 def answer_text(sentence: str) -> str:
@@ -271,13 +271,11 @@ _ID: Final = integer(0, (1 << 53) - 1)
 _TIME: Final = integer(0, (1 << 63) - 1)
 
 
-def _plain(value: Any) -> Any:
-    """Return a dataclass as JSON has it; everything in it is one, a tuple, or plain already."""
-    if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+def _fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass. Everything in it is one, a tuple, or plain already; each becomes JSON when it is its turn."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 def _line(message: dict[str, Any]) -> bytes:
     # Strict: what the checks of the other side refuse must not leave this one.
-    return json.dumps(message, allow_nan=False, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
+    return json.dumps(message, default=_fields, allow_nan=False, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
