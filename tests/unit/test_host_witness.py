@@ -160,6 +160,12 @@ def test_a_container_that_has_the_number_owns_it(host: WitnessHost) -> None:
     assert [sight.bundles for sight in said.vnpus] == [Finding.HELD, Finding.CLEAN]
 
 
+def test_a_number_that_two_ids_are_said_to_have_is_both(host: WitnessHost) -> None:
+    host.bundles.task(ONE, pod_bundle(linux={"devices": [{"path": "/dev/other", "type": "c", "major": 1, "minor": 7}]}))
+    (container,) = WitnessedHost(look(host, FULL, AskedVnpu(149, 1, 7))).containers_of(UID)
+    assert container.vdevs == (148, 149)
+
+
 def test_images_bake_and_containers_are_privileged(host: WitnessHost) -> None:
     rules = {"resources": {"devices": [{"allow": True, "type": "c", "major": 1, "access": "rwm"}]}}
     host.bundles.task(ONE, pod_bundle(process={"env": ["ASCEND_VISIBLE_DEVICES=3"]}))

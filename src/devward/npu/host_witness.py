@@ -7,10 +7,10 @@ its turn like any other: there is no list of vNPUs then, and so nothing that it 
 
 import itertools
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from devward.cluster.evidence import Doubt, Finding, SourceState
+from devward.cluster.evidence import DeviceNumber, Doubt, Finding, SourceState
 from devward.cluster.statement import (
     AskedVnpu,
     ContainerSight,
@@ -82,13 +82,17 @@ def testify(vnpus: tuple[AskedVnpu, ...], evidence: "LocalEvidence", kubelet: "K
     others = tuple(_doubted(evidence.pod(_NOBODY, containers_only=only), untold) for only in (False, True))
     # What is cut off is unknown by `untold`, as all that was not seen is.
     pods = tuple(_pod(uid, evidence, untold) for uid in itertools.islice(filter(UID.fullmatch, sorted(uids)), POD_LIMIT))
+    asked: dict[DeviceNumber, list[int]] = {}
+    for vnpu in vnpus:
+        # Two ids with one number cannot be; if they are, a container that has the number has both.
+        asked.setdefault(vnpu.number, []).append(vnpu.vdev)
     living = itertools.islice(evidence.bundles.living, CONTAINER_LIMIT)
     return Statement(
         vnpus=tuple(_vnpu(vnpu, evidence, untold) for vnpu in vnpus),
         pods=pods,
         others=others[0],
         others_containers=others[1],
-        containers=tuple(_container(bundle, facts, vnpus) for bundle, facts in living),
+        containers=tuple(_container(bundle, facts, asked) for bundle, facts in living),
         descriptors=_source(_read(evidence.descriptors.doubts), evidence.descriptors.doubts) if vnpus else None,
         bundles=_source(_bundles_state(evidence), (*evidence.doubts, *evidence.bundles.doubts, *untold)),
         cgroups=_source(evidence.cgroups.state, evidence.cgroups.doubts),
@@ -126,8 +130,8 @@ def _pod(uid: str, evidence: "LocalEvidence", untold: tuple[Doubt, ...]) -> PodS
     return PodSight(uid, lives, has_container, uid in evidence.cgroups.pod_uids)
 
 
-def _container(bundle: "Bundle", facts: "BundleFacts", vnpus: tuple[AskedVnpu, ...]) -> ContainerSight:
-    vdevs = facts.vdevs | {vnpu.vdev for vnpu in vnpus if vnpu.number in facts.devices}
+def _container(bundle: "Bundle", facts: "BundleFacts", asked: Mapping[DeviceNumber, list[int]]) -> ContainerSight:
+    vdevs = facts.vdevs.union(*(asked[number] for number in facts.devices & asked.keys()))
     return ContainerSight(
         id=printable(bundle.id, NAME_LENGTH),
         namespace=printable(bundle.namespace, NAME_LENGTH),
@@ -138,7 +142,7 @@ def _container(bundle: "Bundle", facts: "BundleFacts", vnpus: tuple[AskedVnpu, .
         template=printable(facts.template, NAME_LENGTH),
         vdevs=tuple(sorted(vdevs)),
         has_all_devices=facts.has_all_devices,
-        has_a_major=any(vnpu.major in facts.majors for vnpu in vnpus),
+        has_a_major=bool(facts.majors) and any(number.major in facts.majors for number in asked),
     )
 
 
