@@ -33,8 +33,13 @@ class BundleHost:
 
     def scanner(self, **settings: Any) -> BundleScanner:
         """Return a scanner of it."""
+        return self.scanner_of(self.run.parent, **settings)
+
+    @staticmethod
+    def scanner_of(root: Path, **settings: Any) -> BundleScanner:
+        """Return a scanner of such a tree, whoever made it."""
         settings = {"vantage": everybody} | settings
-        return BundleScanner(proc=str(self.proc), run=str(self.run), lib=str(self.lib), **settings)
+        return BundleScanner(proc=str(root / "proc"), run=str(root / "run"), lib=str(root / "lib"), **settings)
 
     def task(self, container: str, spec: object, *, namespace: str = "k8s.io", root: str = CONTAINERD, pid: int = 0) -> Path:
         """Add a bundle of containerd; with `pid`, that of its first process."""

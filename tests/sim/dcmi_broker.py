@@ -1,13 +1,14 @@
 """devward's broker as a process of its own, with a socket passed on as the service manager does, before a simulated library.
 
-Run as a program it is the broker, with an environment that is good, or as a file says, and a scan of the host whose result is read from a
-file; all else is the broker's own.
+Run as a program it is the broker, with an environment that is good, or as an option says, a scan of the host whose result is read from a
+file, and a tree of files (sim.witness_host) in place of the host that it tells of; all else is the broker's own.
 """
 
 import argparse
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -20,10 +21,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from devward.cluster.evidence import DeviceNumber, Finding
+from devward.cluster.statement import AskedVnpu, Statement
 from devward.npu import broker
 from devward.npu.destruction import ScanResult
 from devward.npu.environment import INIT_PID_NAMESPACE, INIT_USER_NAMESPACE, Environment
 from devward.npu.protocol import ANSWER_LIMIT, Answer, Request, encode_request, parse_answer
+from sim.witness_host import WitnessHost, observer
 
 DEADLINE: Final = 60.0
 GOOD: Final = Environment(0, (1, 1), (1, 1), INIT_PID_NAMESPACE, INIT_USER_NAMESPACE, (1 << 41) - 1)
@@ -38,8 +41,10 @@ mount --move /dev/keep /run/devward-dcmi
 rmdir /dev/keep
 mount -t tmpfs devward-test /sys/dev/char
 """
-#: What the scan answers while it is told to wait.
+#: What a scan, or a look at the host, is told to do: to wait, to go on, or to end its process at once.
 WAIT: Final = "wait"
+GO: Final = "go"
+CRASH: Final = "crash"
 
 
 class Connection:
@@ -93,6 +98,9 @@ class BrokerHost:
         self.lock = self.directory / "destroy.lock"
         self._scan = self.directory / "scan"
         self.set_scan(Finding.CLEAN)
+        self.witnessed = WitnessHost(self.directory / "witnessed")
+        self._look = self.directory / "look"
+        self.set_look(GO)
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(str(self.socket_path))
         self.listener.listen(16)
@@ -105,9 +113,19 @@ class BrokerHost:
 
     def set_scan(self, result: str) -> None:
         """Let scans answer this from now on."""
-        new = self._scan.with_suffix(".new")
-        new.write_text(result)
-        new.rename(self._scan)
+        _replace(self._scan, result)
+
+    def set_look(self, order: str) -> None:
+        """Let looks at the host do this from now on."""
+        _replace(self._look, order)
+
+    @property
+    def look_begun(self) -> bool:
+        """Whether a look has begun, since it was asked last."""
+        begun = self._look.with_suffix(".begun")
+        was = begun.exists()
+        begun.unlink(missing_ok=True)
+        return was
 
     def start(self, variables: Mapping[str, str], **options: object) -> "subprocess.Popen[bytes]":
         """Start a broker; options are those of the program below."""
@@ -155,6 +173,27 @@ def until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.005)
 
 
+def _replace(file: Path, content: str) -> None:
+    new = file.with_suffix(".new")
+    new.write_text(content)
+    new.rename(file)
+
+
+class _SteeredObserver:
+    """Looks at the tree, as a file says."""
+
+    def __init__(self, root: Path, *, privileged: bool) -> None:
+        self._file = root / "look"
+        self._observer = observer(root / "witnessed", privileged=privileged)
+
+    def look(self, vnpus: tuple[AskedVnpu, ...], runtime: str | None, seconds: float, step: Callable[[str], None]) -> Statement:
+        self._file.with_suffix(".begun").touch()
+        if self._file.read_text() == CRASH:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        until(lambda: self._file.read_text() != WAIT, "a look goes on")
+        return self._observer.look(vnpus, runtime, seconds, step)
+
+
 def _scan_by(file: Path) -> Callable[[int, DeviceNumber, str], ScanResult]:
     def scan(_vdev: int, _number: DeviceNumber, _runtime: str) -> ScanResult:
         file.with_suffix(".begun").touch()
@@ -170,6 +209,7 @@ def _main() -> int:
     parser.add_argument("--hang-limit", type=float, default=DEADLINE)
     parser.add_argument("--idle-limit", type=float, default=DEADLINE)
     parser.add_argument("--journal", default="/nonexistent")
+    parser.add_argument("--unprivileged", choices=["yes", "no"], default="no")
     parser.add_argument("--environment", choices=["good", "sandbox", "real"], default="good")
     given = parser.parse_args()
     environments: dict[str, Callable[[], Environment]] = {
@@ -186,6 +226,7 @@ def _main() -> int:
         journal_socket=given.journal,
         read_environment=environments[given.environment],
         scan=_scan_by(given.root / "scan"),
+        observer=lambda: _SteeredObserver(given.root, privileged=given.unprivileged == "no"),
     )
     return broker.serve(options, os.environ)
 

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from devward.cluster.evidence import Doubt
-from devward.cluster.kubelet import KubeletScan, find_kubelet
+from devward.cluster.kubelet import find_kubelet
+from devward.cluster.kubelet_facts import KubeletScan
 from sim.kubelet_checkpoint import FILE_NAME
 
 HEADING = "Num       RefCount Protocol Flags    Type St Inode Path\n"

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from devward.cluster.evidence import Finding
+from devward.cluster.evidence import Finding, SourceState
+from devward.cluster.statement import AskedVnpu, Statement
 from devward.notify import Notifier
 from devward.npu import broker
 from devward.npu.caller import Caller
@@ -34,11 +36,14 @@ from devward.npu.protocol import (
     ListAnswer,
     ListRequest,
     RefusedAnswer,
+    WitnessAnswer,
+    WitnessRequest,
     encode_request,
     parse_answer,
 )
 from devward.npu.service import LONGEST_WAIT_NS, Service, Settings, read_boot_id, require_wanted
-from sim.dcmi_broker import DEADLINE, GOOD, WAIT, BrokerHost, until
+from sim.bundle_host import CONTAINERD, made
+from sim.dcmi_broker import CRASH, DEADLINE, GO, GOOD, WAIT, BrokerHost, until
 from sim.dcmi_families import FAMILIES
 from sim.dcmi_simulator import Chip, DcmiSimulator, Vnpu, build_library, second_symbols
 from sim.dcmi_vendor import FakeChip, FakeVendor, vnpu
@@ -356,7 +361,8 @@ def test_an_error_of_our_own_after_the_call_leaves_it_unknown(tmp_path: Path, mo
     expires = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + LONGEST_WAIT_NS // 2
     expected = Expected(read_boot_id(), 0, 0, 0, die, 100, 1, "vir05_1c_16g", node)
     request = DestroyRequest(5, "request-5", expires, RUNTIME, expected)
-    held = Settings(None, str(tmp_path / "lock"), str(tmp_path), lambda: GOOD, lambda *_: ScanResult(Finding.CLEAN, "by the test"))
+    clean = ScanResult(Finding.CLEAN, "by the test")
+    held = Settings(None, str(tmp_path / "lock"), str(tmp_path), lambda: GOOD, lambda *_: clean, broker.HostObserver)
     service = Service(held, Gate(DEADLINE, lambda: None), Notifier({}, monotonic=time.monotonic))
     monkeypatch.setattr(service._access, "open", lambda: vendor)
     here, there = socket.socketpair()
@@ -609,6 +615,125 @@ def test_the_real_environment_is_asked(bench: Bench) -> None:
     answer = bench.ask(ListRequest(1))
     environment = {Refusal.MOUNT_NAMESPACE, Refusal.CAPABILITIES, Refusal.CONTAINER, Refusal.ENVIRONMENT_UNKNOWN}
     assert isinstance(answer, ListAnswer) or refusal(answer) in environment
+
+
+# --- what the host shows ----------------------------------------------------------------------------------------------
+FULL = AskedVnpu(148, 1, 7)
+
+
+def look(*vnpus: AskedVnpu, expires_in: float = 60) -> WitnessRequest:
+    now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return WitnessRequest(8, now + int(expires_in * 1e9), "containerd://2.1.9", vnpus)
+
+
+def shown(answer: Answer) -> Statement:
+    assert isinstance(answer, WitnessAnswer), answer
+    return answer.statement
+
+
+def stage(host: BrokerHost) -> None:
+    """Put a kubelet, a container and a process with a device on the host."""
+    host.witnessed.kubelets.kubelet()
+    host.witnessed.bundles.task("1" * 64, made("containerd-vnpu.json"))
+    host.witnessed.process(41, "/dev/full")
+
+
+def test_the_host_is_told_of_without_a_library(host: BrokerHost) -> None:
+    stage(host)
+    host.start({})
+    with host.connect() as connection:
+        assert refusal(connection.ask(ListRequest(1))) is Refusal.LIBRARY_MISSING
+        said = shown(connection.ask(look(FULL)))
+    assert (said.vnpus[0].descriptors, said.vnpus[0].bundles) == (Finding.HELD, Finding.HELD)
+    assert said.kubelet.kubelet is not None
+    assert len(said.containers) == 1
+
+
+def test_each_look_is_a_new_one(host: BrokerHost) -> None:
+    stage(host)
+    host.start({})
+    with host.connect() as connection:
+        assert shown(connection.ask(look(FULL))).vnpus[0].descriptors is Finding.HELD
+        shutil.rmtree(host.witnessed.bundles.proc / "41")
+        shutil.rmtree(host.witnessed.bundles.run / CONTAINERD / "k8s.io" / ("1" * 64))
+        assert shown(connection.ask(look(FULL))).vnpus[0].finding is Finding.CLEAN
+
+
+def test_without_privilege_the_broker_says_so(host: BrokerHost) -> None:
+    host.witnessed.bundles.task("0" * 64, {})
+    host.start({}, unprivileged="yes")
+    with host.connect() as connection:
+        said = shown(connection.ask(look(FULL)))
+    assert (said.vnpus[0].finding, said.kubelet.state) == (Finding.UNKNOWN, SourceState.UNREADABLE)
+
+
+def test_from_a_sandbox_nothing_is_told(host: BrokerHost) -> None:
+    host.start({}, environment="sandbox")
+    with host.connect() as connection:
+        assert refusal(connection.ask(look(FULL))) is Refusal.MOUNT_NAMESPACE
+
+
+def test_a_look_that_nobody_waits_for_is_not_begun(host: BrokerHost) -> None:
+    host.start({})
+    with host.connect() as connection:
+        assert refusal(connection.ask(look(FULL, expires_in=-1))) is Refusal.EXPIRED
+        assert refusal(connection.ask(look(FULL, expires_in=LONGEST_WAIT_NS / 1e9 + 60))) is Refusal.EXPIRED
+    assert not host.look_begun
+
+
+def test_a_look_for_one_who_has_gone_is_given_up(bench: Bench) -> None:
+    bench.start()
+    bench.host.set_look(WAIT)
+    with bench.host.connect() as connection:
+        connection.send(encode_request(look(FULL)))
+        until(lambda: bench.host.look_begun, "a look begins")
+    bench.host.set_look(GO)
+    until(lambda: isinstance(bench.ask(ListRequest(2)), ListAnswer), "the broker is free")
+
+
+def test_a_look_has_its_turn_like_any_other_request(bench: Bench) -> None:
+    bench.start()
+    serial = bench.simulator.fault(DESTROY_CALL, "hang", effect=True)
+    with bench.host.connect() as connection:
+        connection.send(encode_request(bench.request()))
+        bench.simulator.wait_for(DESTROY_CALL)
+        assert refusal(bench.ask(look(FULL))) is Refusal.BUSY
+        bench.simulator.clear_faults(serial)
+        assert isinstance(connection.receive(), DestroyAnswer)
+    assert isinstance(bench.ask(look(FULL)), WitnessAnswer)
+
+
+def test_a_look_that_hangs_ends_the_broker_and_the_next_one_answers(bench: Bench) -> None:
+    process = bench.start(hang_limit=SOON)
+    bench.host.set_look(WAIT)
+    assert refusal(bench.ask(look(FULL))) is Refusal.HUNG
+    assert ends(process) == broker.EXIT_HUNG
+    bench.host.set_look(GO)
+    bench.start()
+    assert isinstance(bench.ask(look(FULL)), WitnessAnswer)
+    assert bench.destroyed == []
+
+
+def test_a_crash_in_a_look_costs_that_look(bench: Bench) -> None:
+    process = bench.start()
+    bench.host.set_look(CRASH)
+    with bench.host.connect() as connection, pytest.raises(EOFError):
+        connection.ask(look(FULL))
+    assert ends(process) == -signal.SIGSEGV
+    bench.host.set_look(GO)
+    bench.start()
+    assert isinstance(bench.ask(look(FULL)), WitnessAnswer)
+
+
+def test_an_answer_that_is_too_long_is_refused(host: BrokerHost) -> None:
+    # Names that take 6 bytes a character.
+    spec = {"annotations": {"io.kubernetes.cri.container-type": "container"}, "process": {"env": ["ASCEND_VNPU_SPECS=" + "\u00e9" * 200]}}
+    for number in range(4500):
+        host.witnessed.bundles.task("\u00e9" * 90 + f"{number:020x}", spec, namespace="\u00e9" * 100)
+    host.start({})
+    with host.connect() as connection:
+        assert refusal(connection.ask(look())) is Refusal.TOO_LONG
+        assert refusal(connection.ask(ListRequest(1))) is Refusal.LIBRARY_MISSING
 
 
 # --- who asks, and what -------------------------------------------------------------------------------------------------------

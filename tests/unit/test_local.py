@@ -6,8 +6,8 @@ import pytest
 
 from devward.cluster.bundles import BundleDoubt
 from devward.cluster.descriptors import DescriptorScan, Holder, ScanDoubt, Trace
-from devward.cluster.evidence import DeviceNumber, Doubt, Finding
-from devward.cluster.local import LocalDoubt, LocalEvidence, LocalScanner, Source, strongest
+from devward.cluster.evidence import DeviceNumber, Doubt, Finding, strongest
+from devward.cluster.local import LocalDoubt, LocalEvidence, LocalScanner, Source
 from sim.bundle_host import BundleHost, everybody, made
 
 UID = "0f8fad5b-d9cb-469f-a165-70867728950e"

@@ -6,11 +6,13 @@ import shutil
 import stat
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from devward.cluster import descriptors
 from devward.cluster.descriptors import (
     DescriptorScan,
     ScanDoubt,
@@ -567,6 +569,19 @@ def test_a_bound_that_is_hit_is_doubt(host: Host, limits: ScanLimits, code: Scan
             host.descriptor(pid, "/dev/null", number=number)
     found = host.scan(FULL, limits=limits)
     assert ([doubt.code for doubt in found.doubts], found.finding(FULL)) == ([code], Finding.UNKNOWN)
+
+
+def test_one_process_with_many_descriptors_is_not_read_beyond_the_time(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.process(1)
+    for number in range(3, 9):
+        host.descriptor(1, "/dev/null", number=number)
+    ticks = iter(range(100))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr(descriptors, "_CLOCKED", 2)
+    # The first look at the clock is before the process, the others are at every second descriptor.
+    found = host.scan(FULL, limits=ScanLimits(deadline=1.5))
+    assert ([doubt.code for doubt in found.doubts], found.descriptors) == ([ScanDoubt.OUT_OF_TIME], 4)
+    assert found.finding(FULL) is Finding.UNKNOWN
 
 
 def test_without_proc_everything_is_unknown(tmp_path: Path) -> None:

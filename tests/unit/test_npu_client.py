@@ -1,8 +1,10 @@
 """The daemon's way to the broker: whatever is at the other end, an answer or a reason, in time; and who is ended, and who never is."""
 
 import asyncio
+import dataclasses
 import fcntl
 import os
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from itertools import pairwise
 from pathlib import Path
@@ -11,9 +13,11 @@ from typing import Any
 import pytest
 
 from devward.clock import Clock
+from devward.cluster.statement import AskedVnpu, Statement
 from devward.model import Reason
+from devward.npu import broker as broker_room
 from devward.npu import client as room
-from devward.npu.client import BrokerClient, destroy_may_run
+from devward.npu.client import WITNESS_SECONDS, BrokerClient, destroy_may_run
 from devward.npu.codes import DcmiCode
 from devward.npu.facts import Aspect, Inventory, Problem, Refusal
 from devward.npu.inventory import Unavailable
@@ -24,10 +28,14 @@ from devward.npu.protocol import (
     ListRequest,
     OtherVersion,
     RefusedAnswer,
+    WitnessAnswer,
+    WitnessRequest,
     encode_answer,
     parse_request,
 )
+from devward.npu.service import LOOK_SECONDS
 from sim.npu_host import chip, inventory
+from sim.statements import DOUBTED, READ, VNPU, clean, full
 from sim.virtual_time import VirtualClock, VirtualTimeLoop, run_virtual
 
 SAID = inventory(chip(0, 100), chip(1))
@@ -390,5 +398,147 @@ def test_questions_are_asked_one_at_a_time(play: Callable[[Scene], None]) -> Non
 
         bench.broker = broker
         assert await asyncio.gather(*(bench.client.list() for _ in range(5))) == [SAID] * 5
+
+    play(scene)
+
+
+# --- the host's own evidence ------------------------------------------------------------------------------------------
+RUNTIME = "containerd://2.1.9"
+OTHER_VNPU = AskedVnpu(149, 236, 149)
+
+
+def witnessing(said: Statement) -> Broker:
+    async def broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = parse_request(await reader.readline())
+        assert isinstance(request, WitnessRequest)
+        writer.write(encode_answer(WitnessAnswer(request.id, said)))
+        await writer.drain()
+
+    return broker
+
+
+def test_the_host_is_asked_about_and_heard(play: Callable[[Scene], None]) -> None:
+    async def scene(bench: Bench) -> None:
+        asked: list[WitnessRequest] = []
+
+        async def broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            request = parse_request(await reader.readline())
+            assert isinstance(request, WitnessRequest)
+            asked.append(request)
+            writer.write(encode_answer(WitnessAnswer(request.id, full())))
+            await writer.drain()
+
+        bench.broker = broker
+        before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        assert await bench.client.witness((VNPU,), "a\nb://" + "x" * 500) == full()
+        assert (asked[0].vnpus, asked[0].runtime[:6]) == ((VNPU,), "a\\x0ab")  # type: ignore[index]
+        after = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        assert before <= asked[0].expires_ns - WITNESS_SECONDS * 1e9 <= after
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ((VNPU,), clean()),
+        ((), clean(VNPU)),
+        ((VNPU,), clean(OTHER_VNPU)),
+        ((VNPU,), clean(AskedVnpu(148, 236, 149))),
+        ((VNPU, OTHER_VNPU), clean(VNPU)),
+        ((VNPU,), clean(VNPU, OTHER_VNPU)),
+        ((), dataclasses.replace(clean(), descriptors=READ)),
+    ],
+)
+def test_an_answer_about_other_vnpus_is_refused(asked: tuple[AskedVnpu, ...], said: Statement, play: Callable[[Scene], None]) -> None:
+    async def scene(bench: Bench) -> None:
+        bench.broker = witnessing(said)
+        failure = await bench.client.witness(asked, RUNTIME)
+        assert isinstance(failure, Unavailable)
+        assert failure.reason is Reason.NPU_BROKER_GARBLED
+
+    play(scene)
+
+
+def test_a_statement_that_contradicts_itself_is_refused(play: Callable[[Scene], None]) -> None:
+    async def scene(bench: Bench) -> None:
+        bench.broker = witnessing(dataclasses.replace(clean(VNPU), descriptors=DOUBTED))
+        failure = await bench.client.witness((VNPU,), RUNTIME)
+        assert isinstance(failure, Unavailable)
+        assert (failure.reason, "descriptors" in failure.text) == (Reason.NPU_BROKER_GARBLED, True)
+
+    play(scene)
+
+
+def test_another_answer_is_none_of_the_host(play: Callable[[Scene], None]) -> None:
+    async def scene(bench: Bench) -> None:
+        bench.broker = saying(encode_answer(ListAnswer(1, SAID)))
+        failure = await bench.client.witness((VNPU,), RUNTIME)
+        assert isinstance(failure, Unavailable)
+        assert failure.reason is Reason.NPU_BROKER_GARBLED
+
+    play(scene)
+
+
+def test_a_silent_broker_is_left_within_the_deadline_of_a_look(play: Callable[[Scene], None]) -> None:
+    async def scene(bench: Bench) -> None:
+        bench.broker = silent
+        began = bench.clock.monotonic()
+        failure = await bench.client.witness((VNPU,), RUNTIME)
+        assert isinstance(failure, Unavailable)
+        assert (failure.reason, bench.clock.monotonic() - began) == (Reason.NPU_BROKER_SILENT, WITNESS_SECONDS)
+        assert LOOK_SECONDS < WITNESS_SECONDS < broker_room.Options().hang_limit
+
+    play(scene)
+
+
+def test_failures_of_the_library_and_of_the_look_do_not_hold_each_other_up(play: Callable[[Scene], None]) -> None:
+    async def scene(bench: Bench) -> None:
+        bench.broker = refusing(Refusal.LIBRARY_MISSING)
+        await bench.failure()
+        assert bench.client.failed
+        bench.broker = witnessing(clean(VNPU))
+        assert await bench.client.witness((VNPU,), RUNTIME) == clean(VNPU)
+        # The NPUs still cannot be listed, and what failed with the host does not hold their list up either.
+        assert bench.client.failed
+        bench.broker = refusing(Refusal.CAPABILITIES)
+        assert isinstance(await bench.client.witness((VNPU,), RUNTIME), Unavailable)
+        connections = bench.connections
+        assert isinstance(await bench.client.witness((VNPU,), RUNTIME), Unavailable)
+        assert bench.connections == connections
+        bench.broker = honest
+        assert await bench.list() == SAID
+        assert not bench.client.failed
+
+    play(scene)
+
+
+def test_the_time_of_a_look_begins_when_it_is_its_turn(play: Callable[[Scene], None]) -> None:
+    async def scene(bench: Bench) -> None:
+        expired: list[int] = []
+        begun, gate = asyncio.Event(), asyncio.Event()
+        asked = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+        async def broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            request = parse_request(await reader.readline())
+            if isinstance(request, WitnessRequest):
+                expired.append(request.expires_ns)
+                writer.write(encode_answer(WitnessAnswer(request.id, clean())))
+            else:
+                begun.set()
+                await gate.wait()
+                writer.write(encode_answer(ListAnswer(request.id, SAID)))
+            await writer.drain()
+
+        bench.broker = broker
+        listing = asyncio.create_task(bench.client.list())
+        await asyncio.sleep(0)
+        looking = asyncio.create_task(bench.client.witness((), None))
+        await begun.wait()
+        turn = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        assert turn > asked
+        gate.set()
+        assert (await listing, await looking) == (SAID, clean())
+        assert expired[0] >= turn + int(WITNESS_SECONDS * 1e9)
 
     play(scene)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from devward.cluster.evidence import FIRST_VDEV, LAST_VDEV, DeviceNumber, pod_uid_of_cgroup
 
@@ -22,6 +22,8 @@ _CARD: Final = re.compile(r"[0-9]{1,3}", re.ASCII)
 _CARD_RANGE: Final = re.compile(r"([0-9]{1,3})-([0-9]{1,3})", re.ASCII)
 _NAMED_CARD: Final = re.compile(r"(?:Ascend[0-9A-Za-z]{1,16}|npu)-([0-9]{1,3})", re.ASCII)
 _NUMBER: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
+_T = TypeVar("_T")
+_EMPTY: Final[frozenset[Any]] = frozenset()
 _HOOK: Final = "ascend-docker-destroy"
 
 _TYPE_KEYS: Final = ("io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType", "io.kubernetes.docker.type")
@@ -123,10 +125,10 @@ def parse_bundle(data: bytes) -> BundleFacts:
         _pod_uids(annotations, _text(linux.get("cgroupsPath"))),
         cards,
         template,
-        frozenset(vdevs),
+        _frozen(vdevs),
         hooks,
-        frozenset(devices),
-        frozenset(majors),
+        _frozen(devices),
+        _frozen(majors),
         has_all,
     )
 
@@ -168,6 +170,11 @@ def visible_cards(text: str) -> frozenset[int] | None:
         else:
             return None
     return frozenset(cards) if max(cards) <= _LAST_CARD else None
+
+
+def _frozen(values: set[_T]) -> frozenset[_T]:
+    """Return a set to be kept; hundreds of bundles are, and nearly all of their sets are the empty one, which frozenset() makes anew."""
+    return frozenset(values) if values else _EMPTY
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -233,7 +240,7 @@ def _pod_uids(annotations: Mapping[str, str], cgroups_path: str) -> frozenset[st
         found.add(directory.rstrip("/").rpartition("_")[2])
     # `<slice>:<prefix>:<id>` with systemd's driver, a path with cgroupfs
     found |= {pod_uid_of_cgroup(part) for part in re.split("[/:]", cgroups_path)}
-    return frozenset(found - {""})
+    return _frozen(found - {""})
 
 
 def _vdev_of(path: str) -> set[int]:
@@ -277,10 +284,10 @@ def _hooks(hooks: Mapping[str, Any]) -> Iterator[DestroyHook]:
 def _environment(value: object) -> tuple[frozenset[int] | None, str]:
     """Return cards and template; of a variable that stands there twice, all its cards."""
     if value is None:
-        return frozenset(), ""
+        return _EMPTY, ""
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
         raise BundleError("a strange environment")
-    cards: frozenset[int] | None = frozenset()
+    cards: frozenset[int] | None = _EMPTY
     template = ""
     for entry in value:
         name, _, text = entry.partition("=")

@@ -4,6 +4,7 @@ containerd keeps a bundle while the task lives, CRI-O and podman until the conta
 bundle that cannot be read, or is not what runtimes write, might name anything. Bundles are remembered by path, inode, size and times.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +46,8 @@ class BundleDoubt(StrEnum):
     #: Something that is no directory stands where a bundle would.
     NOT_A_BUNDLE = "not-a-bundle"
     TOO_MANY_BUNDLES = "too-many-bundles"
+    #: The time that the scan was given was over.
+    OUT_OF_TIME = "out-of-time"
 
 
 class Layout(StrEnum):
@@ -207,14 +210,16 @@ class BundleScanner:
         self._max_bundles = max_bundles
         self._vantage = vantage
         self._sees_all = False
+        self._deadline = math.inf
         self._now_ns = now_ns
         self._known: dict[str, tuple[_Version, BundleFacts | None]] = {}
         self._met: dict[str, tuple[_Version, BundleFacts | None]] = {}
         self._bundles: list[Bundle] = []
         self._doubts: list[Doubt] = []
 
-    def scan(self) -> BundleScan:
-        """Return the bundles as they are now. Raises nothing for what it finds."""
+    def scan(self, deadline: float = math.inf) -> BundleScan:
+        """Return the bundles as they are now. Raises nothing for what it finds. `deadline` is by the monotonic clock, in seconds."""
+        self._deadline = deadline
         self._bundles, self._doubts, self._met = [], [], {}
         self._sees_all = self._vantage(self._proc) is None
         roots = tuple(self._scan_root(root) for root in self._roots)
@@ -239,6 +244,9 @@ class BundleScanner:
                 for name in self._directories(f"{root.path}/{group}"):
                     if len(self._bundles) >= self._max_bundles:
                         self._doubt(BundleDoubt.TOO_MANY_BUNDLES, root.path)
+                        return SeenRoot(root, SourceState.UNREADABLE)
+                    if time.monotonic() > self._deadline:
+                        self._doubt(BundleDoubt.OUT_OF_TIME, root.path)
                         return SeenRoot(root, SourceState.UNREADABLE)
                     self._scan_bundle(root, group, name)
             except OSError as error:

@@ -14,9 +14,9 @@ from typing import Final
 from devward.cluster.checkpoint import SIZE_LIMIT, CheckpointError, CheckpointReading, Defect, parse_checkpoint
 from devward.cluster.evidence import Doubt
 from devward.cluster.files import read_file, version
+from devward.cluster.kubelet_signs import CHECKPOINT
 
-#: `kubeletDeviceManagerCheckpoint` in pkg/kubelet/cm/devicemanager/types.go.
-FILE_NAME: Final = "kubelet_internal_checkpoint"
+FILE_NAME: Final = CHECKPOINT
 #: Seconds between a bad read and the second one.
 RETRY_AFTER: Final = 1.0
 #: A file younger than this may be written again within one tick of its file system's clock, and look the same.

@@ -14,9 +14,11 @@ everywhere.
 
 import contextlib
 import errno
+import math
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,6 +36,8 @@ _ATTEMPTS: Final = 2
 #: with a slash; what does not is memory, or an object without a path (anon_inode:, socket:), which is no device. Newlines are escaped.
 _MAPPED_FILE: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ (\S+) ([0-9]+) +(/.*)$", re.MULTILINE)
 _CHUNK: Final = 256 * 1024
+#: Descriptors of one process between two looks at the clock.
+_CLOCKED: Final = 1024
 #: As many unread processes are named; the others are counted.
 _NAMED: Final = 20
 
@@ -54,6 +58,8 @@ class ScanDoubt(StrEnum):
     TOO_MANY_PROCESSES = "too-many-processes"
     TOO_MANY_DESCRIPTORS = "too-many-descriptors"
     TOO_MANY_MAPPINGS = "too-many-mappings"
+    #: The time that it was given was over.
+    OUT_OF_TIME = "out-of-time"
     #: New processes kept appearing.
     UNSETTLED = "unsettled"
 
@@ -68,6 +74,8 @@ class ScanLimits:
     #: Bytes of one process's /proc/PID/maps; 65,530 mappings, the kernel's default limit, are about 8 MB.
     maps_size: int = 256 * 1024 * 1024
     rounds: int = 16
+    #: Seconds of the monotonic clock, looked at between processes and every so many descriptors.
+    deadline: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +190,7 @@ class _Scan:
                 self._unread = len(unread)
                 return [Doubt(ScanDoubt.PROCESS_UNREADABLE, str(pid), unread[pid]) for pid in sorted(unread)[:_NAMED]]
             for task in new:
+                self._require_time()
                 self._examine(task)
         return [Doubt(ScanDoubt.UNSETTLED, "")]
 
@@ -231,6 +240,10 @@ class _Scan:
 
     # --- what they hold ---
 
+    def _require_time(self) -> None:
+        if time.monotonic() > self._limits.deadline:
+            raise _LimitError(ScanDoubt.OUT_OF_TIME)
+
     def _examine(self, task: _Task) -> None:
         leader = task._replace(tid=task.pid)
         try:
@@ -257,6 +270,8 @@ class _Scan:
                     self._descriptors += 1
                     if self._descriptors > self._limits.descriptors:
                         raise _LimitError(ScanDoubt.TOO_MANY_DESCRIPTORS)
+                    if self._descriptors % _CLOCKED == 0:
+                        self._require_time()
                     number = self._device(table, entry.name.encode())
                     if number in self._numbers:
                         self._hold(task, number, Trace.DESCRIPTOR)

@@ -7,6 +7,7 @@ never clears. Names and paths are kept as they were found: who shows them escape
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -49,6 +50,12 @@ class Finding(StrEnum):
     HELD = "held"
     #: Something that could have been somebody's was not seen.
     UNKNOWN = "unknown"
+
+
+def strongest(findings: Iterable[Finding]) -> Finding:
+    """Held, if anything is; else unknown, if anything is; else clean."""
+    found = set(findings)
+    return next((finding for finding in (Finding.HELD, Finding.UNKNOWN) if finding in found), Finding.CLEAN)
 
 
 @dataclass(frozen=True, slots=True)

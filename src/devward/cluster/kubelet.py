@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from devward.cluster.checkpoint_file import FILE_NAME
 from devward.cluster.evidence import Doubt
 from devward.cluster.files import read_all, read_start
 from devward.cluster.kubelet_facts import Kubelet, KubeletDoubt, KubeletScan
+from devward.cluster.kubelet_signs import CHECKPOINT, PROGRAMS
 from devward.cluster.rooted import resolve
 from devward.cluster.vantage import reads_everybody
 
@@ -27,8 +27,6 @@ from devward.cluster.vantage import reads_everybody
 DEFAULT_ROOT: Final = "/var/lib/kubelet"
 _PLUGINS: Final = "device-plugins"
 _KUBELET: Final = "kubelet"
-#: Programs that are a kubelet, by the kernel's name of their first thread.
-_PROGRAMS: Final = frozenset({_KUBELET, "kubelite", "k3s", "k3s-server", "k3s-agent", "rke2", "rke2-server", "rke2-agent", "hyperkube"})
 #: Programs that are nothing else, also while they do not listen.
 _ALWAYS: Final = frozenset({_KUBELET, "kubelite"})
 
@@ -101,7 +99,7 @@ class _Scan:
         if not processes:
             raise _DoubtError(KubeletDoubt.NOT_FOUND, self._proc)
         process = processes[0]
-        if process.command not in _PROGRAMS:
+        if process.command not in PROGRAMS:
             raise _DoubtError(KubeletDoubt.UNKNOWN_PROGRAM, process.text)
         found = self._described(process)
         if self._started(process.pid) != process.started:
@@ -147,7 +145,7 @@ class _Scan:
         paths = dict(listening)
         found: list[_Process] = []
         # Nearly always it is one of the known programs: then nobody else's descriptors are looked at.
-        for pid in sorted(self._commands, key=lambda pid: self._commands[pid] not in _PROGRAMS):
+        for pid in sorted(self._commands, key=lambda pid: self._commands[pid] not in PROGRAMS):
             if not wanted:
                 break
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -242,7 +240,7 @@ class _Scan:
             for base, whose in ((view, " (as the kubelet sees it)"), (self._root, "")):
                 try:
                     directory = f"{base}{resolve(base, name)}"
-                    os.lstat(f"{directory}/{FILE_NAME}")
+                    os.lstat(f"{directory}/{CHECKPOINT}")
                     found.setdefault(_identity(directory), f"{name}{whose}")
                 except (FileNotFoundError, NotADirectoryError):
                     continue

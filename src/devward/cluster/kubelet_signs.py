@@ -1,6 +1,7 @@
 """Whether a kubelet runs on this host, by what every process may see: root's processes by name, and a file. A doubt counts as a kubelet.
 
-This says nothing of which process it is, nor of what it manages. What is not root's says nothing: anybody can call a process kubelet.
+The names by which a kubelet is known stand here, for all who look for one. This says nothing of which process it is, nor of what it
+manages. What is not root's says nothing: anybody can call a process kubelet.
 """
 
 import errno
@@ -11,6 +12,8 @@ from devward.cluster.files import read_all
 
 #: Programs that are or hold a kubelet, by the kernel's name of their first thread (proc(5), /proc/PID/comm).
 PROGRAMS: Final = frozenset({"kubelet", "kubelite", "k3s", "k3s-server", "k3s-agent", "rke2", "rke2-server", "rke2-agent", "hyperkube"})
+#: Its checkpoint of devices: `kubeletDeviceManagerCheckpoint` in pkg/kubelet/cm/devicemanager/types.go of kubernetes/kubernetes.
+CHECKPOINT: Final = "kubelet_internal_checkpoint"
 #: Every kubelet listens there for device plugins, whatever its root directory (k8s.io/kubelet, pkg/apis/deviceplugin/v1beta1/constants.go).
 SOCKET: Final = "/var/lib/kubelet/device-plugins/kubelet.sock"
 _NAME_SIZE: Final = 64

@@ -5,6 +5,7 @@ all of them. A container that lives by its control group and has no bundle means
 """
 
 import errno
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ from typing import Final
 
 from devward.cluster.bundles import BundleScan, BundleScanner, runtime_of
 from devward.cluster.cgroups import CgroupScan, is_populated, scan_cgroups
-from devward.cluster.descriptors import DescriptorScan, Trace, scan_descriptors
-from devward.cluster.evidence import DeviceNumber, Doubt, Finding, SourceState
+from devward.cluster.descriptors import DescriptorScan, ScanLimits, Trace, scan_descriptors
+from devward.cluster.evidence import DeviceNumber, Doubt, Finding, SourceState, strongest
 from devward.cluster.kernel import Kernel
 from devward.cluster.uda import UdaScan, scan_uda
 from devward.cluster.vantage import lists_everybody, reads_everybody
@@ -113,12 +114,6 @@ class LocalEvidence:
         return strongest(found)
 
 
-def strongest(findings: Iterable[Finding]) -> Finding:
-    """Held, if anything is; else unknown, if anything is; else clean."""
-    found = set(findings)
-    return next((finding for finding in (Finding.HELD, Finding.UNKNOWN) if finding in found), Finding.CLEAN)
-
-
 class LocalScanner:
     """Looks at the host, and remembers the bundles that did not change. For one thread at a time, and not the event loop's."""
 
@@ -137,20 +132,25 @@ class LocalScanner:
         self._vantage = vantage
         self._kernel = Kernel()
 
-    def look(self, numbers: Collection[DeviceNumber], container_runtime_version: str | None) -> LocalEvidence:
+    def look(
+        self, numbers: Collection[DeviceNumber], container_runtime_version: str | None, *, deadline: float = math.inf
+    ) -> LocalEvidence:
         """Return what the host says now. Raises nothing for what it finds.
 
         Without numbers the descriptors are not scanned, and every vNPU is unknown by them. `container_runtime_version` is the Node's; None
-        where there is no Node, and so no runtime that has to be found.
+        where there is no Node, and so no runtime that has to be found. What was not seen by `deadline`, in seconds of the monotonic clock,
+        is in doubt.
         """
         # Groups before bundles: a container that comes in between has a bundle, one that goes in between is asked for again.
         cgroups = scan_cgroups(self._cgroups)
-        bundles = self._bundles.scan()
+        bundles = self._bundles.scan(deadline)
         doubts = [*_runtime_doubts(bundles, container_runtime_version), *_without_bundle(cgroups, bundles)]
         uda = scan_uda(self._proc)
         descriptors = DescriptorScan(frozenset())
         if numbers:
-            descriptors = scan_descriptors(numbers, self._proc, vantage=self._vantage, kernel=self._kernel)
+            descriptors = scan_descriptors(
+                numbers, self._proc, limits=ScanLimits(deadline=deadline), vantage=self._vantage, kernel=self._kernel
+            )
         return LocalEvidence(descriptors, bundles, cgroups, uda, tuple(doubts))
 
 

@@ -1,7 +1,8 @@
 """devward-dcmi: the only process that loads the vendor's library of Ascend NPUs. Started by its socket, for devwardd alone.
 
-It answers list, inspect and destroy (devward.npu.protocol), one request at a time, from callers that are root. It is apart from the daemon
-because the library may hang or crash, and because the driver takes a process with a mount namespace of its own for a container.
+It answers list, inspect, destroy and witness (devward.npu.protocol), one request at a time, from callers that are root. It is apart from
+the daemon because the library may hang or crash, and because the driver takes a process with a mount namespace of its own for a container.
+For the same privileges it looks at the host's processes, which are closed to the daemon.
 
 The main thread accepts and watches; each connection has a thread of its own, in which the library is called. What hangs while reading
 ends the whole process, and the next connection starts another. Only a call that destroys is waited for, however long it takes.
@@ -31,6 +32,7 @@ from devward.npu.caller import Caller
 from devward.npu.destruction import DEVICE_DIRECTORY, Scan
 from devward.npu.gate import Gate, Phase
 from devward.npu.host_scan import scan_host
+from devward.npu.host_witness import HostObserver, Observer
 from devward.npu.service import Service, Settings
 
 EXIT_OK: Final = 0
@@ -60,6 +62,7 @@ class Options:
     journal_socket: str = names.JOURNAL_SOCKET
     read_environment: Callable[[], environment.Environment] = environment.read
     scan: Scan = scan_host
+    observer: Callable[[], Observer] = HostObserver
 
 
 class Broker:
@@ -72,7 +75,9 @@ class Broker:
         self._notifier = notifier
         self._wake_reader, self._wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._gate = Gate(options.hang_limit, self._wake)
-        settings = Settings(options.library, options.lock_file, options.device_directory, options.read_environment, options.scan)
+        settings = Settings(
+            options.library, options.lock_file, options.device_directory, options.read_environment, options.scan, options.observer
+        )
         self._service = Service(settings, self._gate, notifier)
         self._callers: set[Caller] = set()
         self._stopping = False

@@ -7,20 +7,24 @@ own, so that a late answer reaches nobody.
 
 import asyncio
 import contextlib
+import dataclasses
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from devward import names
 from devward.clock import Clock
+from devward.cluster.statement import AskedVnpu, Statement
 from devward.model import Reason
 from devward.npu.facts import Inspection, Inventory, Refusal
 from devward.npu.fields import Malformed
 from devward.npu.inventory import Unavailable
 from devward.npu.protocol import (
     ANSWER_LIMIT,
+    RUNTIME_LIMIT,
     Answer,
     InspectAnswer,
     InspectRequest,
@@ -28,14 +32,19 @@ from devward.npu.protocol import (
     ListRequest,
     OtherVersion,
     RefusedAnswer,
+    WitnessAnswer,
+    WitnessRequest,
     encode_request,
     parse_answer,
 )
+from devward.text import printable
 
 #: Seconds for a question and its answer.
 LIST_SECONDS: Final = 10.0
 INSPECT_SECONDS: Final = 5.0
-#: Seconds of silence after which a broker is ended: its own timer, 30 s for a call, has failed by then.
+#: The broker itself stops looking after 10 s.
+WITNESS_SECONDS: Final = 15.0
+#: Seconds of silence after which a broker is ended: its own timer, 30 s for a call or a step of a look, has failed by then.
 SILENCE_LIMIT: Final = LIST_SECONDS + 60.0
 #: Seconds between attempts after a failure, doubled each time; and the least for one that was asked for.
 FIRST_PAUSE: Final = 1.0
@@ -61,11 +70,37 @@ _REASONS: Final = {
     Refusal.LIBRARY_CHANGED: Reason.NPU_BROKER_UNREACHABLE,
     Refusal.DCMI_FAILED: Reason.NPU_DRIVER_FAILED,
     Refusal.NO_SUCH_CHIP: Reason.NPU_UNREADABLE,
+    Refusal.EXPIRED: Reason.NPU_BROKER_SILENT,
 }
+
+_Question = ListRequest | InspectRequest | WitnessRequest
 
 
 class _Ended(Exception):
     """The broker closed the connection without a whole answer."""
+
+
+class _Line:
+    """How it went with one kind of question, and how long to pause before the next of them."""
+
+    def __init__(self) -> None:
+        self.failure: Unavailable | None = None
+        self.asked_at = 0.0
+        self._failures = 0
+
+    def pause(self, now: float) -> float:
+        if self.failure is None:
+            return 0.0
+        pause = min(FIRST_PAUSE * 2.0 ** min(self._failures - 1, 16), LONGEST_PAUSE)
+        return max(0.0, self.asked_at + pause - now)
+
+    def failed(self, failure: Unavailable) -> Unavailable:
+        self._failures += 1
+        self.failure = failure
+        return failure
+
+    def succeeded(self) -> None:
+        self._failures, self.failure = 0, None
 
 
 class BrokerClient:
@@ -86,9 +121,8 @@ class BrokerClient:
         self._lock_file = lock_file
         self._one_at_a_time = asyncio.Lock()
         self._last_id = 0
-        self._failures = 0
-        self._failure: Unavailable | None = None
-        self._asked_at = 0.0
+        self._library = _Line()
+        self._host = _Line()
         #: When the first of the questions was asked to which no answer came, with nothing else heard since.
         self._silent_since: float | None = None
         #: How often it was ended since it last answered: one that even that does not end is let alone for longer each time.
@@ -96,46 +130,63 @@ class BrokerClient:
 
     @property
     def failed(self) -> bool:
-        """Whether the broker could not be asked when it was asked last."""
-        return self._failure is not None
+        """Whether the broker could not be asked for the NPUs when it was asked last."""
+        return self._library.failure is not None
 
     @property
     def pause(self) -> float:
-        """Seconds until the broker is asked again after a failure; 0 if there was none, or if the failure itself took that long."""
-        if self._failure is None:
-            return 0.0
-        pause = min(FIRST_PAUSE * 2.0 ** min(self._failures - 1, 16), LONGEST_PAUSE)
-        return max(0.0, self._asked_at + pause - self._clock.monotonic())
+        """Seconds until the NPUs are asked for again after a failure; 0 if there was none, or if the failure itself took that long."""
+        return self._library.pause(self._clock.monotonic())
 
     async def list(self, *, urgent: bool = False) -> Inventory | Unavailable:
         """Return every NPU. After a failure the answer is that failure until the pause is over, for an urgent question a shorter one."""
         self._last_id += 1
-        answer = await self._ask(ListRequest(self._last_id), LIST_SECONDS, urgent=urgent)
+        answer = await self._ask(ListRequest(self._last_id), LIST_SECONDS, self._library, urgent=urgent)
         if isinstance(answer, ListAnswer):
             return answer.inventory
-        return answer if isinstance(answer, Unavailable) else self._garbled("it answers another question")
+        return answer if isinstance(answer, Unavailable) else self._library.failed(_garbled("it answers another question"))
 
     async def inspect(self, card: int, device: int) -> Inspection | Unavailable:
         """Return a closer look at one chip; as `list`."""
         self._last_id += 1
-        answer = await self._ask(InspectRequest(self._last_id, card, device), INSPECT_SECONDS, urgent=False)
+        answer = await self._ask(InspectRequest(self._last_id, card, device), INSPECT_SECONDS, self._library, urgent=False)
         if isinstance(answer, InspectAnswer):
             return answer.inspection
-        return answer if isinstance(answer, Unavailable) else self._garbled("it answers another question")
+        return answer if isinstance(answer, Unavailable) else self._library.failed(_garbled("it answers another question"))
 
-    async def _ask(self, request: ListRequest | InspectRequest, seconds: float, *, urgent: bool) -> Answer | Unavailable:
+    async def witness(self, vnpus: tuple[AskedVnpu, ...], runtime: str | None) -> Statement | Unavailable:
+        """Return what the host shows; as `list`, but with pauses of its own: it needs no library, whose failures say nothing about it.
+
+        `vnpus` are the ones whose users are looked for, each id once; `runtime` is the Node's containerRuntimeVersion, None without a Node.
+        """
+        self._last_id += 1
+        told = None if runtime is None else printable(runtime, RUNTIME_LIMIT)
+        answer = await self._ask(WitnessRequest(self._last_id, 0, told, vnpus), WITNESS_SECONDS, self._host, urgent=False)
+        if isinstance(answer, Unavailable):
+            return answer
+        if not isinstance(answer, WitnessAnswer):
+            return self._host.failed(_garbled("it answers another question"))
+        if {sight.vnpu for sight in answer.statement.vnpus} != set(vnpus) or (answer.statement.descriptors is None) == bool(vnpus):
+            return self._host.failed(_garbled("it tells of other vNPUs than were asked about"))
+        return answer.statement
+
+    async def _ask(self, request: _Question, seconds: float, line: "_Line", *, urgent: bool) -> Answer | Unavailable:
         async with self._one_at_a_time:
-            since = self._clock.monotonic() - self._asked_at
-            if self._failure is not None and self.pause > 0 and not (urgent and since >= URGENT_PAUSE):
-                return self._failure
-            self._asked_at = self._clock.monotonic()
+            now = self._clock.monotonic()
+            if line.failure is not None and line.pause(now) > 0 and not (urgent and now - line.asked_at >= URGENT_PAUSE):
+                return line.failure
+            line.asked_at = now
+            if isinstance(request, WitnessRequest):
+                # Only now, when it is this question's turn.
+                expires = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(seconds * 1e9)
+                request = dataclasses.replace(request, expires_ns=expires)
             answer = await self._try(request, seconds)
             if isinstance(answer, Unavailable):
-                return self._failed(answer)
-            self._failures, self._failure = 0, None
+                return line.failed(answer)
+            line.succeeded()
             return answer
 
-    async def _try(self, request: ListRequest | InspectRequest, seconds: float) -> Answer | Unavailable:
+    async def _try(self, request: _Question, seconds: float) -> Answer | Unavailable:
         """Ask once."""
         began = self._clock.monotonic()
         try:
@@ -199,13 +250,9 @@ class BrokerClient:
             self._failures = 0  # another one is started by the next question, which need not wait for what the old one did
         return f"; it could not be ended: {problem}" if problem else "; it was ended"
 
-    def _failed(self, failure: Unavailable) -> Unavailable:
-        self._failures += 1
-        self._failure = failure
-        return failure
 
-    def _garbled(self, text: str) -> Unavailable:
-        return self._failed(Unavailable(Reason.NPU_BROKER_GARBLED, text))
+def _garbled(text: str) -> Unavailable:
+    return Unavailable(Reason.NPU_BROKER_GARBLED, text)
 
 
 def destroy_may_run(lock_file: str) -> bool:

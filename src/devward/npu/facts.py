@@ -198,6 +198,8 @@ class Refusal(StrEnum):
     NO_SUCH_CHIP = "no-such-chip"
     HUNG = "hung"
     INTERNAL = "internal"
+    #: An answer that is longer than one may be.
+    TOO_LONG = "too-long"
     # --- destroy
     DESTROY_RUNNING = "destroy-running"
     LOCK_UNUSABLE = "lock-unusable"

@@ -6,6 +6,8 @@ A request is one of
     {"version": 1, "id": 7, "verb": "inspect", "card": 0, "device": 0}
     {"version": 1, "id": 7, "verb": "destroy", "request": "...", "expires_ns": N,
      "runtime": "containerd://1.7.2", "expected": {...}}
+    {"version": 1, "id": 7, "verb": "witness", "expires_ns": N, "runtime": "containerd://1.7.2",
+     "vnpus": [{"vdev": 148, "major": 236, "minor": 148}, ...]}
 
 and its answer repeats version and id:
 
@@ -13,10 +15,11 @@ and its answer repeats version and id:
     {"version": 1, "id": 7, "status": "listed", "inventory": {...}}
     {"version": 1, "id": 7, "status": "inspected", "inspection": {...}}
     {"version": 1, "id": 7, "status": "called", "outcome": "destroyed", "code": 0, "text": "..."}
+    {"version": 1, "id": 7, "status": "witnessed", "statement": {...}}
 
 `refused` to a destroy means that the library was not called to destroy anything; `called` that it was, once. The id of an answer is null
-where the request had none that could be read. Objects are those of devward.npu.facts; every field is there, null for what is not known.
-Both sides check every field, whoever is at the other end.
+where the request had none that could be read. Objects are those of devward.npu.facts and devward.cluster.statement; every field is there,
+null for what is not known. Both sides check every field, whoever is at the other end.
 """
 
 import dataclasses
@@ -26,18 +29,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from devward.cluster.statement import AskedVnpu, Statement
 from devward.npu.facts import Expected, Inspection, Inventory, Outcome, Refusal
 from devward.npu.fields import U32, Fields, Malformed, integer, member, optional, pattern, read_line, text
 from devward.npu.objects import CARD, CODE, DEVICE, expected, inspection, inventory
+from devward.npu.witness_objects import asked_vnpus, statement
 from devward.text import printable
 
 VERSION: Final = 1
-#: Bytes of a request, its newline included.
-REQUEST_LIMIT: Final = 4096
+#: Bytes of a request, its newline included: every vNPU that there can be stays below it.
+REQUEST_LIMIT: Final = 64 << 10
 #: Bytes of an answer: 256 chips with 32 vNPUs each, and a problem with everything, stay below it.
 ANSWER_LIMIT: Final = 8 << 20
 
 TEXT_LIMIT: Final = 400
+#: Of a runtime that is only asked about: foreign text, of which the part before `://` counts.
+RUNTIME_LIMIT: Final = 128
 _RUNTIME: Final = re.compile(r"[a-z0-9-]{1,32}://[!-~]{1,96}")
 _REQUEST_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -48,6 +55,7 @@ class Verb(StrEnum):
     LIST = "list"
     INSPECT = "inspect"
     DESTROY = "destroy"
+    WITNESS = "witness"
 
 
 class Status(StrEnum):
@@ -57,6 +65,7 @@ class Status(StrEnum):
     LISTED = "listed"
     INSPECTED = "inspected"
     CALLED = "called"
+    WITNESSED = "witnessed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,20 @@ class DestroyRequest:
     expected: Expected
 
 
-Request = ListRequest | InspectRequest | DestroyRequest
+@dataclass(frozen=True, slots=True)
+class WitnessRequest:
+    """Tell what the host shows: of these vNPUs, of every Pod, and of the kubelet. Nothing is asked of the vendor's library."""
+
+    id: int
+    #: CLOCK_BOOTTIME at which the caller gives up.
+    expires_ns: int
+    #: The Node's containerRuntimeVersion, foreign text; None where there is no Node, and so no runtime that has to be found.
+    runtime: str | None
+    #: With none, no process is looked at.
+    vnpus: tuple[AskedVnpu, ...]
+
+
+Request = ListRequest | InspectRequest | DestroyRequest | WitnessRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,18 +150,28 @@ class DestroyAnswer:
     text: str
 
 
-Answer = RefusedAnswer | ListAnswer | InspectAnswer | DestroyAnswer
+@dataclass(frozen=True, slots=True)
+class WitnessAnswer:
+    """What the host shows."""
+
+    id: int
+    statement: Statement
+
+
+Answer = RefusedAnswer | ListAnswer | InspectAnswer | DestroyAnswer | WitnessAnswer
 
 _STATUS: Final[dict[type[Answer], Status]] = {
     RefusedAnswer: Status.REFUSED,
     ListAnswer: Status.LISTED,
     InspectAnswer: Status.INSPECTED,
     DestroyAnswer: Status.CALLED,
+    WitnessAnswer: Status.WITNESSED,
 }
 _VERB: Final[dict[type[Request], Verb]] = {
     ListRequest: Verb.LIST,
     InspectRequest: Verb.INSPECT,
     DestroyRequest: Verb.DESTROY,
+    WitnessRequest: Verb.WITNESS,
 }
 
 
@@ -149,12 +181,12 @@ class OtherVersion(Malformed):
 
 def encode_request(request: Request) -> bytes:
     """Return the line of a request."""
-    return _line({"version": VERSION, "verb": _VERB[type(request)], **_plain(request)})
+    return _line({"version": VERSION, "verb": _VERB[type(request)], **_fields(request)})
 
 
 def encode_answer(answer: Answer) -> bytes:
     """Return the line of an answer."""
-    return _line({"version": VERSION, "status": _STATUS[type(answer)], **_plain(answer)})
+    return _line({"version": VERSION, "status": _STATUS[type(answer)], **_fields(answer)})
 
 
 def answer_text(sentence: str) -> str:
@@ -171,6 +203,13 @@ def parse_request(line: bytes) -> Request:
         request = ListRequest(identifier)
     elif verb is Verb.INSPECT:
         request = InspectRequest(identifier, fields.take("card", CARD), fields.take("device", DEVICE))
+    elif verb is Verb.WITNESS:
+        request = WitnessRequest(
+            identifier,
+            fields.take("expires_ns", _TIME),
+            fields.take("runtime", optional(text(RUNTIME_LIMIT))),
+            fields.take("vnpus", asked_vnpus),
+        )
     else:
         request = DestroyRequest(
             identifier,
@@ -207,6 +246,8 @@ def parse_answer(line: bytes) -> Answer:
         answer = ListAnswer(fields.take("id", _ID), fields.take("inventory", inventory))
     elif status is Status.INSPECTED:
         answer = InspectAnswer(fields.take("id", _ID), fields.take("inspection", inspection))
+    elif status is Status.WITNESSED:
+        answer = WitnessAnswer(fields.take("id", _ID), fields.take("statement", statement))
     else:
         answer = DestroyAnswer(
             fields.take("id", _ID),
@@ -230,13 +271,11 @@ _ID: Final = integer(0, (1 << 53) - 1)
 _TIME: Final = integer(0, (1 << 63) - 1)
 
 
-def _plain(value: Any) -> Any:
-    """Return a dataclass as JSON has it; everything in it is one, a tuple, or plain already."""
-    if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+def _fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass. Everything in it is one, a tuple, or plain already; each becomes JSON when it is its turn."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 def _line(message: dict[str, Any]) -> bytes:
     # Strict: what the checks of the other side refuse must not leave this one.
-    return json.dumps(message, allow_nan=False, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
+    return json.dumps(message, default=_fields, allow_nan=False, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"

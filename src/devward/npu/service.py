@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from devward import names
+from devward.cluster.statement import Statement
 from devward.notify import Notifier
 from devward.npu.access import Access
 from devward.npu.caller import Caller
 from devward.npu.destruction import Scan, Surroundings, describe, destroy, destroy_lock, read_node
-from devward.npu.environment import Environment
+from devward.npu.environment import Environment, require_host
 from devward.npu.facts import Outcome, Refusal, Refused
 from devward.npu.fields import Malformed
 from devward.npu.gate import Gate, Phase
+from devward.npu.host_witness import Observer
 from devward.npu.protocol import (
+    ANSWER_LIMIT,
     REQUEST_LIMIT,
     Answer,
     DestroyAnswer,
@@ -28,6 +31,8 @@ from devward.npu.protocol import (
     OtherVersion,
     RefusedAnswer,
     Request,
+    WitnessAnswer,
+    WitnessRequest,
     answer_text,
     encode_answer,
     parse_request,
@@ -38,6 +43,8 @@ from devward.npu.vendor import DcmiError
 
 #: Further ahead no caller waits: a time beyond it is a mistake, and would let a call begin that nobody wants any more.
 LONGEST_WAIT_NS: Final = 120_000_000_000
+#: Seconds after which a look at the host stops, in doubt: before its caller gives up, and long before it counts as hung.
+LOOK_SECONDS: Final = 10.0
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 _log = logging.getLogger(__name__)
 
@@ -51,6 +58,8 @@ class Settings:
     device_directory: str
     read_environment: Callable[[], Environment]
     scan: Scan
+    #: Made when the host is first asked about, and kept for what it remembers.
+    observer: Callable[[], Observer]
 
 
 class Service:
@@ -66,6 +75,7 @@ class Service:
         #: What the library returned to the destroy that is at work.
         self._code: int | None = None
         self._has_npus = False
+        self._observer: Observer | None = None
 
     @property
     def may_leave(self) -> bool:
@@ -97,7 +107,7 @@ class Service:
         answer = self._answer(request, caller)
         self._at_work = None
         with self._gate.answering():
-            caller.send(encode_answer(answer))
+            caller.send(_encoded(answer))
 
     def say_last_words(self) -> None:
         """Tell the caller whose request hangs what becomes of it: the process ends."""
@@ -136,6 +146,9 @@ class Service:
 
     def _work(self, request: Request, caller: Caller) -> Answer:
         """Do what is asked. Refused, DcmiError."""
+        if isinstance(request, WitnessRequest):
+            # Before the library is loaded: it has no part in this, and may be missing, or hang.
+            return WitnessAnswer(request.id, self._witness(request, caller))
         vendor = self._access.open()
         if isinstance(request, ListRequest):
             inventory = survey(vendor, read_boot_id(), self._access.path)
@@ -147,6 +160,16 @@ class Service:
                 raise Refused(Refusal.NO_SUCH_CHIP, f"device {request.device} of card {request.card} is not an NPU")
             return InspectAnswer(request.id, inspection)
         return destroy(vendor, request, self._surroundings(request, caller))
+
+    def _witness(self, request: WitnessRequest, caller: Caller) -> Statement:
+        """Look at the host. Refused: not from here, or nobody waits for it."""
+        # A process with mounts of its own may have other directories where the host's bundles are: it would find none, and no doubt.
+        require_host(self._settings.read_environment())
+        require_wanted(request, caller)
+        if self._observer is None:
+            self._observer = self._settings.observer()
+        left = (request.expires_ns - time.clock_gettime_ns(time.CLOCK_BOOTTIME)) / 1e9
+        return self._observer.look(request.vnpus, request.runtime, min(left, LOOK_SECONDS), self._step)
 
     def _surroundings(self, request: DestroyRequest, caller: Caller) -> Surroundings:
         return Surroundings(
@@ -194,15 +217,23 @@ def read_boot_id() -> str:
         return file.read().strip()
 
 
-def require_wanted(request: DestroyRequest, caller: Caller) -> None:
-    """Refused: nobody waits any more for what a destruction would do."""
+def require_wanted(request: DestroyRequest | WitnessRequest, caller: Caller) -> None:
+    """Refused: nobody waits any more for what would be done."""
     now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     if now > request.expires_ns:
         raise Refused(Refusal.EXPIRED, "the caller has given up: its time is over")
     if request.expires_ns > now + LONGEST_WAIT_NS:
         raise Refused(Refusal.EXPIRED, f"the caller's time is more than {LONGEST_WAIT_NS // 10**9} s ahead, which no caller waits")
     if caller.is_gone:
-        raise Refused(Refusal.CALLER_GONE, "the caller has gone: nobody would record what became of the vNPU")
+        raise Refused(Refusal.CALLER_GONE, "the caller has gone: nobody would learn what came of it")
+
+
+def _encoded(answer: Answer) -> bytes:
+    line = encode_answer(answer)
+    if len(line) > ANSWER_LIMIT:
+        text = f"the answer is longer than {ANSWER_LIMIT} bytes"
+        line = encode_answer(RefusedAnswer(answer.id, Refusal.TOO_LONG, text))
+    return line
 
 
 def _refusal(request: Request, refused: Refused) -> RefusedAnswer:

@@ -1,0 +1,169 @@
+"""A statement of devward.cluster.statement as the broker's protocol has it in JSON: each object read strictly, field by field. Pure.
+
+A doubt's code is not held against a list: one that this side does not know is a doubt as good as any.
+"""
+
+import re
+from typing import Any, Final
+
+from devward.cluster.bundle import ContainerType
+from devward.cluster.evidence import FIRST_VDEV, LAST_VDEV, Doubt, Finding, SourceState
+from devward.cluster.life import Life
+from devward.cluster.statement import (
+    AskedVnpu,
+    ContainerSight,
+    KubeletSight,
+    KubeletSource,
+    PodSight,
+    SourceSight,
+    Statement,
+    VnpuSight,
+    contradiction,
+)
+from devward.npu.fields import U32, U64, Fields, Malformed, boolean, integer, member, optional, pattern, several, text
+
+#: As many ids of vNPUs there are.
+VNPU_LIMIT: Final = LAST_VDEV - FIRST_VDEV + 1
+POD_LIMIT: Final = 8192
+CONTAINER_LIMIT: Final = 8192
+UID_LIMIT: Final = 8
+DOUBT_LIMIT: Final = 20
+REASON_LIMIT: Final = 5
+REASON_LENGTH: Final = 200
+SUBJECT_LENGTH: Final = 200
+NAME_LENGTH: Final = 128
+#: What the API server takes for a UID, and wider: a static Pod's is 32 hexadecimal digits.
+UID: Final = re.compile(r"[0-9A-Za-z_.-]{1,128}")
+#: An absolute path of printable ASCII.
+PATH: Final = re.compile(r"/[ -~]{0,4095}")
+_CODE: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
+_LAST_CARD: Final = FIRST_VDEV - 1
+_LAST_ERROR: Final = 4095
+
+_VDEV: Final = integer(FIRST_VDEV, LAST_VDEV)
+_FINDING: Final = member(Finding)
+_NAME: Final = text(NAME_LENGTH)
+_PATH: Final = pattern(PATH)
+
+
+def asked_vnpu(value: Any) -> AskedVnpu:
+    """Read a vNPU that is asked about. Malformed."""
+    fields = Fields(value, "vnpu")
+    result = AskedVnpu(fields.take("vdev", _VDEV), fields.take("major", integer(0, U32)), fields.take("minor", integer(0, U32)))
+    fields.end()
+    return result
+
+
+def asked_vnpus(value: Any) -> tuple[AskedVnpu, ...]:
+    """Read the vNPUs that are asked about, each once. Malformed."""
+    found = several(asked_vnpu, VNPU_LIMIT)(value)
+    if len({vnpu.vdev for vnpu in found}) != len(found):
+        raise Malformed("a vNPU is there twice")
+    return found
+
+
+def statement(value: Any) -> Statement:
+    """Read a statement. Malformed, also for one that contradicts itself."""
+    fields = Fields(value, "statement")
+    result = Statement(
+        vnpus=fields.take("vnpus", several(_vnpu, VNPU_LIMIT)),
+        pods=fields.take("pods", several(_pod, POD_LIMIT)),
+        others=fields.take("others", _FINDING),
+        others_containers=fields.take("others_containers", _FINDING),
+        containers=fields.take("containers", several(_container, CONTAINER_LIMIT)),
+        descriptors=fields.take("descriptors", optional(_source)),
+        bundles=fields.take("bundles", _source),
+        cgroups=fields.take("cgroups", _source),
+        uda=fields.take("uda", _source),
+        kubelet=fields.take("kubelet", _kubelet_source),
+    )
+    fields.end()
+    if problem := contradiction(result):
+        raise Malformed(problem)
+    return result
+
+
+def _doubt(value: Any) -> Doubt:
+    fields = Fields(value, "doubt")
+    result = Doubt(
+        fields.take("code", pattern(_CODE)), fields.take("subject", text(SUBJECT_LENGTH)), fields.take("error", integer(0, _LAST_ERROR))
+    )
+    fields.end()
+    return result
+
+
+_DOUBTS: Final = several(_doubt, DOUBT_LIMIT)
+
+
+def _source(value: Any) -> SourceSight:
+    fields = Fields(value, "source")
+    result = SourceSight(fields.take("state", member(SourceState)), fields.take("doubts", _DOUBTS), fields.take("more", integer(0, U32)))
+    fields.end()
+    return result
+
+
+def _vnpu(value: Any) -> VnpuSight:
+    fields = Fields(value, "vnpu")
+    result = VnpuSight(
+        vnpu=fields.take("vnpu", asked_vnpu),
+        descriptors=fields.take("descriptors", _FINDING),
+        bundles=fields.take("bundles", _FINDING),
+        uda=fields.take("uda", _FINDING),
+        reasons=fields.take("reasons", several(text(REASON_LENGTH), REASON_LIMIT)),
+    )
+    fields.end()
+    return result
+
+
+def _pod(value: Any) -> PodSight:
+    fields = Fields(value, "pod")
+    result = PodSight(
+        uid=fields.take("uid", pattern(UID)),
+        lives=fields.take("lives", _FINDING),
+        has_container=fields.take("has_container", _FINDING),
+        has_group=fields.take("has_group", boolean),
+    )
+    fields.end()
+    return result
+
+
+def _container(value: Any) -> ContainerSight:
+    fields = Fields(value, "container")
+    result = ContainerSight(
+        id=fields.take("id", _NAME),
+        namespace=fields.take("namespace", _NAME),
+        life=fields.take("life", member(Life)),
+        type=fields.take("type", member(ContainerType)),
+        pod_uids=fields.take("pod_uids", several(pattern(UID), UID_LIMIT)),
+        cards=fields.take("cards", optional(several(integer(0, _LAST_CARD), _LAST_CARD + 1))),
+        template=fields.take("template", _NAME),
+        vdevs=fields.take("vdevs", several(_VDEV, VNPU_LIMIT)),
+        has_all_devices=fields.take("has_all_devices", boolean),
+        has_a_major=fields.take("has_a_major", boolean),
+    )
+    fields.end()
+    return result
+
+
+def _kubelet_source(value: Any) -> KubeletSource:
+    fields = Fields(value, "kubelet")
+    result = KubeletSource(
+        fields.take("state", member(SourceState)), fields.take("kubelet", optional(_kubelet)), fields.take("doubts", _DOUBTS)
+    )
+    fields.end()
+    return result
+
+
+def _kubelet(value: Any) -> KubeletSight:
+    fields = Fields(value, "kubelet")
+    result = KubeletSight(
+        pid=fields.take("pid", integer(1, (1 << 31) - 1)),
+        started=fields.take("started", integer(0, U64)),
+        command=fields.take("command", _NAME),
+        root_name=fields.take("root_name", _PATH),
+        plugins_name=fields.take("plugins_name", _PATH),
+        root_directory=fields.take("root_directory", _PATH),
+        plugins_directory=fields.take("plugins_directory", _PATH),
+    )
+    fields.end()
+    return result
