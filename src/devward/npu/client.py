@@ -102,6 +102,10 @@ class _Line:
     def succeeded(self) -> None:
         self._failures, self.failure = 0, None
 
+    def begin_anew(self) -> None:
+        """Pause no longer for what was."""
+        self._failures = 0
+
 
 class BrokerClient:
     """The daemon's way to the broker. `kill` has the service manager end it, and returns why that failed; empty if it did not."""
@@ -247,7 +251,9 @@ class BrokerClient:
         self._kills += 1
         problem = await self._kill()
         if not problem:
-            self._failures = 0  # another one is started by the next question, which need not wait for what the old one did
+            # Another one is started by the next question, which need not wait for what the old one did.
+            for line in (self._library, self._host):
+                line.begin_anew()
         return f"; it could not be ended: {problem}" if problem else "; it was ended"
 
 
