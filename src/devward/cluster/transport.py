@@ -6,6 +6,7 @@ may end it from any thread (`Cut`). Redirects are not followed, proxies not used
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import threading
@@ -95,6 +96,8 @@ class Connection:
         self._manager: Any = None
         try:
             configuration = configuration_module.Configuration()
+            # What it has to say of an answer is said here, and bounded.
+            logging.getLogger("urllib3").setLevel(logging.CRITICAL)
             # Whatever the environment says.
             configuration.proxy = configuration.no_proxy = configuration.proxy_headers = None
             configuration.host = credentials.kubeconfig.url
@@ -185,6 +188,9 @@ class Connection:
                 decode_content=False,
                 enforce_content_length=True,
             )
+            # Headers that were cut off look like whole ones.
+            if self._cut.done:
+                raise ApiError(ApiFault.ANSWER_TIMEOUT)
             self._phase = Phase.BODY
             if response.status != 200:
                 raise fault_of_status(response.status, response.headers.get("Retry-After"), self._message(response))
