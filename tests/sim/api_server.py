@@ -173,12 +173,17 @@ class _Server(http.server.ThreadingHTTPServer):
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         self.stand_in.connections += 1
-        try:
-            secure = self.context.wrap_socket(request, server_side=True)
-        except OSError:  # the client does not want this server, or the other way round
-            return
+        secure = self.context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
         self._open.add(secure)
         try:
+            try:
+                secure.do_handshake()
+            except ssl.SSLError:  # the client does not want this server, or the other way round
+                # Until the client has read why: a connection that is closed before takes that with it.
+                socket.socket.shutdown(secure, socket.SHUT_WR)
+                while socket.socket.recv(secure, 65536):
+                    pass
+                return
             self.RequestHandlerClass(secure, client_address, self)
         except OSError:  # the client has gone
             pass

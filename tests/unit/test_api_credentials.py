@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import json
 import os
 import subprocess
@@ -66,7 +67,7 @@ def fault(result: ApiResult | None) -> ApiFault | None:
     return result.fault if isinstance(result, ApiProblem) else None
 
 
-def by_identity(directory: Path, server: ApiServer, pair: Pair = CLIENT, **cluster: Any) -> Path:
+def by_identity(directory: Path, server: ApiServer, pair: Pair = CLIENT, cluster: dict[str, Any] | None = None) -> Path:
     link = str(write_identity(directory, pair))
     user = {"client-certificate": link, "client-key": link}
     return write_kubeconfig(directory / "kubelet.conf", server.url, AUTHORITY.certificate, user, cluster)
@@ -153,8 +154,8 @@ def test_certificates_that_the_kubeconfig_holds_leave_no_file(server: ApiServer,
 def test_the_name_to_verify_may_be_given(tmp_path: Path) -> None:
     with ApiServer(authority=AUTHORITY, server=AUTHORITY.server("kubernetes")) as server:
         assert fault(look(an_api(by_identity(tmp_path, server))).pods) is ApiFault.SERVER_OTHER_NAME
-        assert fault(look(an_api(by_identity(tmp_path, server, **{"tls-server-name": "kubernetes"}))).pods) is None
-        assert fault(look(an_api(by_identity(tmp_path, server, **{"tls-server-name": "other"}))).pods) is ApiFault.SERVER_OTHER_NAME
+        assert fault(look(an_api(by_identity(tmp_path, server, cluster={"tls-server-name": "kubernetes"}))).pods) is None
+        assert fault(look(an_api(by_identity(tmp_path, server, cluster={"tls-server-name": "other"}))).pods) is ApiFault.SERVER_OTHER_NAME
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,7 @@ def test_what_does_not_speak_tls(tmp_path: Path) -> None:
     ],
 )
 def test_a_cluster_that_is_refused(server: ApiServer, tmp_path: Path, cluster: dict[str, Any], expected: ApiFault) -> None:
-    assert fault(look(an_api(by_identity(tmp_path, server, **cluster))).pods) is expected
+    assert fault(look(an_api(by_identity(tmp_path, server, cluster=cluster))).pods) is expected
     assert server.connections == 0
 
 
@@ -400,10 +401,8 @@ def test_a_damaged_certificate_is_an_error_or_a_certificate(choice: st.DataObjec
     damaged = bytearray(der[: choice.draw(st.integers(0, len(der)))])
     if damaged:
         damaged[choice.draw(st.integers(0, len(damaged) - 1))] = choice.draw(st.integers(0, 255))
-    try:
+    with contextlib.suppress(CertificateError):
         parse_certificate(b"-----BEGIN CERTIFICATE-----\n" + base64.b64encode(damaged) + b"\n-----END CERTIFICATE-----\n")
-    except CertificateError:
-        pass
 
 
 # --- where the kubeconfig is ---

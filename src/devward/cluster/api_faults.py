@@ -58,6 +58,9 @@ def fault_of(error: BaseException, phase: Phase) -> ApiError:
                 return ApiError(ApiFault.SERVER_CERTIFICATE_EXPIRED, cause.verify_message)
             fault = ApiFault.SERVER_OTHER_NAME if cause.verify_code in _OTHER_NAME else ApiFault.SERVER_UNTRUSTED
             return ApiError(fault, cause.verify_message)
+        # urllib3 1.26 compares the names itself, and has a class of its own for what does not fit; no request was sent yet.
+        if isinstance(cause, ValueError) and type(cause).__name__ == "CertificateError":
+            return ApiError(ApiFault.SERVER_OTHER_NAME, str(cause))
         if isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or ""):
             if "EXPIRED" in cause.reason:
                 return ApiError(ApiFault.CERTIFICATE_EXPIRED, cause.reason)
@@ -73,6 +76,8 @@ def fault_of(error: BaseException, phase: Phase) -> ApiError:
             return ApiError(ApiFault.CONNECTION_REFUSED)
         if isinstance(cause, (http.client.IncompleteRead, http.client.RemoteDisconnected)) or (phase is Phase.BODY and _is_reset(cause)):
             return ApiError(ApiFault.TRUNCATED if phase is Phase.BODY else ApiFault.CLOSED)
+        if isinstance(cause, ssl.SSLEOFError) and phase is Phase.ANSWER:
+            return ApiError(ApiFault.CLOSED)
         if isinstance(cause, ssl.SSLError):
             return ApiError(ApiFault.TLS_FAILED, cause.reason or str(cause))
         if _is_reset(cause):
