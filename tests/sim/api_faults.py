@@ -127,6 +127,11 @@ def _endless(exchange: Exchange) -> None:
     _pour(exchange, chunk(b" " * 65536))
 
 
+def _endless_error(exchange: Exchange) -> None:
+    exchange.head(500, JSON, ("Transfer-Encoding", "chunked"))
+    _pour(exchange, chunk(b" " * 65536))
+
+
 def _pour(exchange: Exchange, piece: bytes) -> None:
     while exchange.pause(0):
         exchange.raw(piece)
@@ -173,6 +178,7 @@ FAULTS: dict[str, Callable[[Exchange], Any]] = {
     "gzip": _gzipped,
     "huge": _huge,
     "endless": _endless,
+    "endless-error": _endless_error,
     "not-http": lambda exchange: exchange.raw(b"SSH-2.0-OpenSSH_9.2\r\n"),
     "many-headers": _many_headers,
 }
@@ -180,6 +186,6 @@ FAULTS: dict[str, Callable[[Exchange], Any]] = {
 CLOSING = frozenset(
     {
         *("hang-before", "hang-in-headers", "hang-in-body", "trickle", "close", "truncated", "truncated-chunks", "truncated-chunk"),
-        *("odd-chunk", "without-length", "huge", "endless", "not-http", "many-headers"),
+        *("odd-chunk", "without-length", "huge", "endless", "endless-error", "not-http", "many-headers"),
     }
 )

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -178,6 +179,7 @@ EXPECTED = {
     "gzip": ApiFault.WRONG_TYPE,
     "huge": ApiFault.TOO_LARGE,
     "endless": ApiFault.TOO_LARGE,
+    "endless-error": ApiFault.SERVER_ERROR,
     "not-http": ApiFault.NOT_HTTP,
     "many-headers": ApiFault.NOT_HTTP,
     "hang-before": ApiFault.ANSWER_TIMEOUT,
@@ -322,6 +324,20 @@ def test_a_list_is_bounded(server: ApiServer, kubeconfig: Path, size: int) -> No
         assert answer(found).body == b" " * size
     else:
         problem(found, ApiFault.TOO_LARGE)
+
+
+@pytest.mark.parametrize("name", ["huge", "endless", "endless-error"])
+def test_no_answer_takes_more_memory_than_its_bound(server: ApiServer, kubeconfig: Path, name: str) -> None:
+    api = an_api(kubeconfig, max_list=1024 * 1024)
+    look(api)
+    server.always("pods", name)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        assert isinstance(look(api).pods, ApiProblem)
+        assert tracemalloc.get_traced_memory()[1] < 4 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
 
 
 def test_250_pods_are_one_list(server: ApiServer, kubeconfig: Path) -> None:
