@@ -1,7 +1,8 @@
-"""Lists of Pods that are whole answers and yet no evidence, or odd evidence: made from true ones."""
+"""Other answers made from recorded ones: lists of Pods that are whole and yet no evidence, or odd evidence; a Lease that moves."""
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 
@@ -56,6 +57,20 @@ LISTS: dict[str, Callable[[bytes], bytes]] = {
     "restored-backup": _changed(_restored),
     "versionless": _changed(_versionless),
 }
+
+
+def renewed(lease: bytes) -> bytes:
+    """Return a Lease as its kubelet renews it now."""
+    value = json.loads(lease)
+    value["spec"]["renewTime"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return json.dumps(value).encode()
+
+
+def of_host(node: bytes, boot_id: str, machine_id: str) -> bytes:
+    """Return a Node as that of another host."""
+    value = json.loads(node)
+    value["status"]["nodeInfo"] |= {"bootID": boot_id, "machineID": machine_id}
+    return json.dumps(value).encode()
 
 
 def generated(count: int, node: str = "lab", filler: int = 0) -> bytes:

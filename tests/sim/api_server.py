@@ -24,7 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from sim.api_faults import CLOSING, FAULTS, JSON, Exchange, chunk
-from sim.api_lists import LISTS, generated
+from sim.api_lists import LISTS, generated, of_host, renewed
 from sim.api_pki import Authority, Pair, write_identity, write_kubeconfig
 from sim.recorded_cluster import NODE, STATES, body, node_of, pods_of
 
@@ -66,6 +66,8 @@ class ApiServer:
         self.bodies = {"node": node_of("00"), "lease": body("lease-1.json"), "pods": pods_of("00")}
         #: Tokens that are known; a client certificate of our authority is known always.
         self.tokens: set[str] = set()
+        #: The Lease moves, as that of a kubelet that lives.
+        self.renews_lease = False
         self.requests: list[Request] = []
         self.connections = 0
         self.closing = threading.Event()
@@ -230,7 +232,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     @property
     def true_body(self) -> bytes:
-        return self.server.stand_in.bodies.get(self.request_now.kind, b"{}")
+        stand_in, kind = self.server.stand_in, self.request_now.kind
+        body = stand_in.bodies.get(kind, b"{}")
+        return renewed(body) if kind == "lease" and stand_in.renews_lease else body
 
     def raw(self, data: bytes) -> None:
         self.connection.sendall(data)
@@ -291,6 +295,9 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     result.add_argument("--directory", type=Path, required=True, help="write the kubeconfig, and the client certificate it names, here")
     result.add_argument("--state", default="00", metavar="STATE", help=f"the recorded state to serve: {', '.join(STATES)}")
+    result.add_argument("--pods-of", metavar="STATE", help="serve the Pods of another recorded state, as a stale snapshot does")
+    result.add_argument("--this-host", action="store_true", help="let the Node have the boot id and the machine id of this host")
+    result.add_argument("--stopped", action="store_true", help="let the Lease stand still, as that of a kubelet that has stopped")
     result.add_argument("--pods", type=int, metavar="COUNT", help="serve so many generated Pods instead")
     result.add_argument("--token", help="let the kubeconfig have this token instead of a client certificate")
     result.add_argument(
@@ -308,6 +315,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser().parse_args(arguments)
     stand_in = ApiServer()
     stand_in.state(given.state)
+    stand_in.renews_lease = not given.stopped
+    if given.this_host:
+        boot_id, machine_id = (Path(name).read_text().strip() for name in ("/proc/sys/kernel/random/boot_id", "/etc/machine-id"))
+        stand_in.bodies["node"] = of_host(stand_in.bodies["node"], boot_id, machine_id)
+    if given.pods_of is not None:
+        stand_in.bodies["pods"] = pods_of(given.pods_of)
     if given.pods is not None:
         stand_in.bodies["pods"] = generated(given.pods)
     for text in given.fault:

@@ -122,6 +122,13 @@ def test_only_three_gets_leave_the_process(server: ApiServer, kubeconfig: Path) 
     assert {request.client for request in server.requests} == {"system:node:lab"}
 
 
+def test_a_lease_that_is_renewed_is_seen_to_move(server: ApiServer, kubeconfig: Path) -> None:
+    server.renews_lease = True
+    api = an_api(kubeconfig)
+    first, second = (parse_lease(answer(look(api).lease).body, NODE) for _ in range(2))
+    assert first.renewed != second.renewed
+
+
 def test_pods_are_asked_for_only_if_wanted(server: ApiServer, kubeconfig: Path) -> None:
     assert look(an_api(kubeconfig), pods=False).pods is None
     assert [request.kind for request in server.requests] == ["node", "lease"]
