@@ -18,7 +18,7 @@ from devward.cluster.api_library import Library
 from devward.cluster.api_result import FAULT_TEXT, ApiAnswer, ApiFault, ApiLook, ApiProblem, ApiResult
 from devward.cluster.node import parse_lease, parse_node
 from devward.cluster.podlist import parse_pod_list
-from devward.cluster.transport import Timeouts
+from devward.cluster.transport import Cut, Timeouts
 from sim.api_faults import FAULTS, status, too_many
 from sim.api_lists import LISTS, generated
 from sim.api_pki import Authority, write_identity, write_kubeconfig
@@ -431,3 +431,16 @@ def test_a_server_that_does_not_answer_is_asked_once_a_look(server: ApiServer, k
     found = look(an_api(kubeconfig))
     assert found.node == found.lease == found.pods
     assert len(server.requests) == 1
+
+
+def test_a_connection_that_comes_about_after_the_cut_is_ended_too() -> None:
+    cut = Cut()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        cut.cut()
+        cut.hold(ours)
+        theirs.settimeout(PATIENCE)
+        assert theirs.recv(1) == b""
+        cut.release()
+        # Ours is not closed by it: whoever made it has it still.
+        assert ours.fileno() >= 0
