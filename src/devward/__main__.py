@@ -77,7 +77,7 @@ def _leave_openssl_out() -> None:
     """Keep asyncio and hashlib from loading OpenSSL, 2 to 5 MB of memory for which devwardd has no use.
 
     Both take a failed import for a Python without it; hashlib then has Python's own SHA-256. An entry of None fails an import ("The Python
-    Language Reference", 5.3.1, the module cache).
+    Language Reference", 5.3.1, the module cache). Where a cluster is used, cluster/api_library.py lets it in with the first look.
     """
     for name in ("ssl", "_hashlib"):
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # typeshed knows modules only
