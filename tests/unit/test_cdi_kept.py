@@ -39,12 +39,13 @@ class Parts:
         self.parts: list[Candidate] = []
         self.complete = True
         self.is_known = True
+        self.strict = False
 
     def node(self, device: str) -> str:
         return f"/dev/part{device.rpartition('=')[2]}"
 
     def offer(self, _: CdiConfig) -> Offer:
-        return Offer(tuple(self.parts), self._render if self.is_known else None, complete=self.complete)
+        return Offer(tuple(self.parts), self._render if self.is_known else None, complete=self.complete, strict=self.strict)
 
     @staticmethod
     def _render(devices: "list[str]", members: "list[str]") -> bytes:  # type: ignore[override]
@@ -168,6 +169,33 @@ def test_a_file_of_an_earlier_run_stays_until_it_is_known_what_it_should_say(tmp
         await two.has(valid(1), valid(2))
         assert two.path.read_bytes() == content
         assert two.view.state is SpecState.TRUE
+
+    run_at_desk(tmp_path, main, more_sources=(parts,))
+
+
+def test_of_a_strict_source_nothing_stays_that_nobody_can_vouch_for(tmp_path: Path) -> None:
+    async def before(two: Two) -> None:
+        await two.has(valid(1), valid(2))
+
+    run_two(tmp_path, before)
+    content = (tmp_path / "etc/cdi" / OTHER_FILE).read_bytes()
+    parts = Parts()
+    parts.strict, parts.wanted, parts.is_known = True, True, False
+    parts.parts = [valid(1, Identity.UNKNOWN), valid(2, Identity.UNKNOWN)]
+
+    async def main(desk: Desk) -> None:
+        two = Two(desk, parts)
+        await desk.advance(8)
+        assert two.path.read_bytes() == content, "an answer may yet come"
+        await desk.advance(3)
+        assert not two.path.exists()
+        parts.is_known = True
+        await two.has(valid(1), valid(2))
+        assert two.path.read_bytes() == content
+        await two.has(valid(1), valid(2, Identity.INVALID))
+        assert two.devices() == ("1", "all")
+        await two.has()
+        assert not two.path.exists()
 
     run_at_desk(tmp_path, main, more_sources=(parts,))
 

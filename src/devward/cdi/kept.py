@@ -91,7 +91,9 @@ class KeptSpec:
         desired = None
         if devices and offer.render is not None:
             desired = offer.render(devices, _in_order(self.membership.published))
-        unknown = (bool(devices) and desired is None) or not offer.complete
+        unknown = bool(devices) and desired is None
+        if not offer.strict:
+            unknown = unknown or not offer.complete or decision.undecided(self.membership, offer.candidates, config.withdraw)
         return await self.owned.reconcile(
             Order(
                 desired=desired,
@@ -103,7 +105,7 @@ class KeptSpec:
                 adopt=adopt,
                 dry_run=dry_run,
                 withdrawing=bool(offer.candidates),
-                undecided=unknown or decision.undecided(self.membership, offer.candidates, config.withdraw),
+                undecided=unknown,
                 contested_after=config.contested_after,
                 request=request,
             )
