@@ -253,9 +253,14 @@ def test_an_overflow_while_a_storm_goes_on_does_not_starve_the_loop(no_udevd: Pa
                 stop.set()
                 thread.join()
             listener.events.clear()
-            await asyncio.sleep(0.05)
-            emit(NULL_UEVENT, "change")
-            await until(lambda: listener.of("null"))
+
+            def heard() -> bool:
+                # The first ones may be lost with what is left of the storm.
+                emit(NULL_UEVENT, "change")
+                return bool(listener.of("null"))
+
+            await until(heard)
+            assert listener.monitor.running
 
     asyncio.run(main())
 
@@ -292,6 +297,30 @@ def test_a_socket_with_another_error_is_given_up_instead_of_read_for_ever(
 
     asyncio.run(main())
     assert "given up: [Errno 5] Input/output error" in caplog.text
+
+
+@needs_root
+def test_an_overflow_that_receiving_tells_of_is_no_end(
+    no_udevd: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kernel reports it once, to whichever call comes first: to poll(2), and then it is pending, or to recvmsg(2)."""
+
+    async def main() -> None:
+        async with listening(("mem",), no_udevd) as listener:
+
+            def fail(*arguments: object, **options: object) -> None:
+                monkeypatch.undo()
+                raise OSError(errno.ENOBUFS, "No buffer space available")
+
+            monkeypatch.setattr(pyudev.Monitor, "poll", fail)
+            emit(NULL_UEVENT, "change")
+            await until(lambda: listener.overflows == 1)
+            emit(NULL_UEVENT, "change")
+            await until(lambda: listener.of("null"))
+            assert listener.monitor.running
+
+    asyncio.run(main())
+    assert caplog.records == []
 
 
 @needs_root

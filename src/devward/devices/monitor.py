@@ -130,7 +130,9 @@ class UdevMonitor:
         pending = 0
         if self._error_socket is not None:
             pending = self._error_socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if pending != errno.ENOBUFS:
+        # Receiving may have taken the error already, and then none is pending.
+        received = pending == 0 and isinstance(error, OSError) and error.errno == errno.ENOBUFS
+        if pending != errno.ENOBUFS and not received:
             _log.warning("the udev socket is given up: %s", os.strerror(pending) if pending else error)
             self.stop()  # an error that is not cleared would be reported for ever
         self._on_overflow()
