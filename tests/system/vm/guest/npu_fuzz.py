@@ -19,14 +19,13 @@ from devward import names
 from devward.npu.destruction import read_node
 from devward.npu.facts import Expected
 from devward.npu.numbering import WILDCARD
+from devward.npu.protocol import REQUEST_LIMIT
 from devward.npu.service import read_boot_id
 from sim import dcmi_state
 
 Identity = dict[str, Any]
 #: Seconds for an answer: it must come, however slow the machine is.
 LIMIT = 120.0
-#: Bytes of a request at the most.
-LINE_LIMIT = 4096
 NUMBERS = (*range(-1, 18), 99, 100, 116, 1123, 1124, *(number for power in (16, 31, 32, 63, 64) for number in (2**power - 1, 2**power)))
 OTHERS = (None, True, False, "", "100", 100.0, 1e400, -0.0, [], [100], {}, {"vdev": 100}, "\x00", "\ud800", "*", "x" * 300)
 
@@ -54,7 +53,7 @@ class Broker:
                 received += data
         except (BrokenPipeError, ConnectionResetError):
             pass
-        if not received.endswith(b"\n") or len(line) > LINE_LIMIT:
+        if not received.endswith(b"\n") or len(line) > REQUEST_LIMIT:
             self._socket.close()
             self._socket = None
         return json.loads(received) if received.endswith(b"\n") else None
@@ -180,7 +179,7 @@ class Fuzz:
         if what == 4:
             return self._chance.randbytes(self._chance.randrange(1, 2000)).replace(b"\n", b"\0") + b"\n"
         if what == 5:
-            return line[:-1] + b" " * (5000 - len(line)) + b"\n"
+            return line[:-1] + b" " * (REQUEST_LIMIT + 1000 - len(line)) + b"\n"
         if what == 6:
             return encode([request])
         return line[:-1] + line
@@ -201,7 +200,7 @@ def unique(pairs: list[tuple[str, Any]]) -> Identity:
 
 def names_whole(line: bytes, truth: Identity) -> bool:
     """Tell whether a line asks for the destruction of exactly this one."""
-    if len(line) > LINE_LIMIT:
+    if len(line) > REQUEST_LIMIT:
         return False
     try:
         request = json.loads(line, object_pairs_hook=unique)
