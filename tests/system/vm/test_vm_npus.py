@@ -214,7 +214,7 @@ def test_only_root_can_connect(vm: Machine, npus: Npus) -> None:
 
 
 def test_no_request_by_root_destroys_what_it_does_not_name_whole(vm: Machine, npus: Npus, warden: Warden, figures: dict[str, str]) -> None:
-    simulator, count = npus.simulator, 2000
+    simulator, count = npus.simulator, 800
     with simulator.held_back():
         # One card has two dies.
         for family, phy, card, template in (
