@@ -13,7 +13,7 @@ from typing import Any
 
 from devward import names
 from devward.cdi.reconciler import CdiReconciler, PassRequest, PassResults
-from devward.cdi.sources import qualified
+from devward.cdi.sources import kind_of_device, qualified
 from devward.clock import Clock
 from devward.devices import health
 from devward.devices.registry import DeviceRegistry
@@ -115,7 +115,7 @@ class AllocationCheck:
         finally:
             _let_go(look)
         if refusal is None:
-            spec = self._start_pass(device.partition("=")[0])
+            spec = self._start_pass(kind_of_device(device))
             try:
                 await asyncio.wait({spec}, timeout=max(0.0, began + DEADLINE - self.clock.monotonic()))
                 fault = self._judge_spec(device, spec)
@@ -155,7 +155,7 @@ class AllocationCheck:
             return Reason.CDI_TIMEOUT, "no answer in time"
         if check.cancelled() or check.exception() is not None:
             return Reason.DEADLINE, "the pass over the CDI files broke off"
-        kind = device.partition("=")[0]
+        kind = kind_of_device(device)
         result = check.result().get(kind)
         if result is None:
             return Reason.CDI_NOT_PUBLISHED, ""

@@ -69,10 +69,7 @@ class KeptSpec:
 
     def devices(self, engines: Engines) -> list[str]:
         """Return the devices for the document: one that another file of the directory defines would be dead in both."""
-        wanted = set(self.membership.published)
-        if wanted and self.source.aggregate:
-            wanted.add(self.source.aggregate)
-        return _in_order(device for device in wanted if not engines.rivals(self.owned.path, device))
+        return _in_order(device for device in self._wanted() if not engines.rivals(self.owned.path, device))
 
     async def reconcile(
         self,
@@ -124,8 +121,12 @@ class KeptSpec:
 
     def _rivalled(self, devices: Sequence[str]) -> list[str]:
         """Return the devices that belong in the file and are not among `devices`."""
-        wanted = self.membership.published | ({self.source.aggregate} if self.membership.published and self.source.aggregate else set())
-        return _in_order(wanted - set(devices))
+        return _in_order(self._wanted() - set(devices))
+
+    def _wanted(self) -> frozenset[str]:
+        """Return the devices that belong in the file, with the one that stands for all where there are any."""
+        aggregate = {self.source.aggregate} if self.membership.published and self.source.aggregate else set()
+        return self.membership.published | aggregate
 
     def _left_out(self, devices: Sequence[str]) -> Iterator[LeftOut]:
         """Yield the devices that there are, or that the file held, and that are not to be in the document."""
