@@ -108,6 +108,8 @@ def toml_page() -> str:
 def toml(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(toml(item) for item in value) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from devward import names
 from devward.errors import ConfigError
-from devward.model import CdiMode, DeviceKind, Finding, NpuDevices, Reason, WithdrawPolicy
+from devward.model import CdiMode, ClusterRead, DeviceKind, Finding, NpuDevices, Reason, WithdrawPolicy
 from devward.text import printable
 
 MAXIMUM_FILE_SIZE = 1 << 20
@@ -22,6 +22,8 @@ UINT32_MAXIMUM = (1 << 32) - 1
 #: The reference plugin's fallback for an owner that is not a number of 32 bits: "nobody".
 FALLBACK_OWNER = 65534
 DEFAULT = "default"
+#: What stands in a file for a value that devward finds out by itself.
+AUTO = "auto"
 
 
 class _Wrong(ValueError):
@@ -60,7 +62,7 @@ def _integer(minimum: int, maximum: int) -> Callable[[object], int]:
     return parse
 
 
-def _choice(choices: type[CdiMode] | type[WithdrawPolicy] | type[NpuDevices]) -> Callable[[object], object]:
+def _choice(choices: type[CdiMode] | type[WithdrawPolicy] | type[NpuDevices] | type[ClusterRead]) -> Callable[[object], object]:
     def parse(value: object) -> object:
         if not isinstance(value, str) or value not in list(choices):
             raise _Wrong(f"must be one of {', '.join(choices)}, is {_shown(value)}")
@@ -86,6 +88,30 @@ def _path(value: object) -> str:
     return value
 
 
+def _path_or_auto(value: object) -> str:
+    if value == AUTO:
+        return ""
+    if not isinstance(value, str) or not value.startswith("/"):
+        raise _Wrong(f'must be "{AUTO}" or an absolute path, is {_shown(value)}')
+    return _path(value)
+
+
+def _node_or_auto(value: object) -> str:
+    if value == AUTO:
+        return ""
+    if not isinstance(value, str) or not names.NODE_NAME.fullmatch(value):
+        raise _Wrong(
+            f'must be "{AUTO}" or the name of a Node: small letters, digits, "-" and ".", 253 characters at most, is {_shown(value)}'
+        )
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _Wrong(f"must be true or false, is {_shown(value)}")
+    return value
+
+
 def _paths(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= 16:
         raise _Wrong(f"must be a list of 1 to 16 paths, is {_shown(value)}")
@@ -96,10 +122,10 @@ def _paths(value: object) -> tuple[str, ...]:
 
 
 def _devices(value: object) -> tuple[DeviceKind, ...] | None:
-    if value == "auto":
+    if value == AUTO:
         return None
     if not isinstance(value, list):
-        raise _Wrong(f'must be "auto" or a list of device nodes, is {_shown(value)}')
+        raise _Wrong(f'must be "{AUTO}" or a list of device nodes, is {_shown(value)}')
     known = {f"{names.DEVICE_DIRECTORY}/{kind}": kind for kind in DeviceKind}
     for item in value:
         if not isinstance(item, str) or item not in known:
@@ -205,6 +231,26 @@ KEYS: tuple[Key, ...] = (
         "The group of the device nodes of NPUs inside a container. user: that of the user that the container runs as.",
     ),
     Key(
+        "cluster", "read", "auto", _choice(ClusterRead), "auto or off",
+        "auto: on a host with NPUs, read from the kubelet, its checkpoint and the API server who owns them. Nothing is ever written there."
+        " off: ask nobody; who owns a vNPU is then never known.",
+    ),
+    Key(
+        "cluster", "kubeconfig", AUTO, _path_or_auto, '"auto" or an absolute path',
+        "Where the API server is and with which credentials it is asked. auto: the kubelet's own kubeconfig. The service sees nothing below"
+        " /home, /root and /run/user, and a /tmp of its own.",
+    ),
+    Key(
+        "cluster", "node_name", AUTO, _node_or_auto, '"auto" or the name of a Node',
+        "The Node that this host is. auto: the one in the kubelet's client certificate. Needed where the kubeconfig has a token, or another"
+        " certificate than the kubelet's.",
+    ),
+    Key(
+        "cluster", "allow_exec", default=False, parse=_flag, domain="true or false",
+        doc="Whether a program that the kubeconfig names for its credentials may be started, inside the service's sandbox. Such a kubeconfig is"
+        " refused otherwise.",
+    ),
+    Key(
         "log", "level", "info", _word("debug", "info", "notice", "warning", "err"), "debug, info, notice, warning or err",
         "The least important messages that are logged. Audit records are always written.",
     ),
@@ -248,6 +294,16 @@ class NpuConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """Section `cluster`; `kubeconfig` and `node_name` are empty for auto."""
+
+    read: ClusterRead = ClusterRead.AUTO
+    kubeconfig: str = ""
+    node_name: str = ""
+    allow_exec: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     """Section `log`."""
 
@@ -262,6 +318,7 @@ class Config:
     hypervisor: HypervisorConfig
     cdi: CdiConfig
     npu: NpuConfig
+    cluster: ClusterConfig
     log: LogConfig
 
 
@@ -314,6 +371,7 @@ def build(documents: list[tuple[str, bytes]]) -> LoadedConfig:
         HypervisorConfig(**_section("hypervisor", values)),
         CdiConfig(**_section("cdi", values)),
         NpuConfig(**_section("npu", values)),
+        ClusterConfig(**_section("cluster", values)),
         LogConfig(**_section("log", values)),
     )
     return LoadedConfig(config, MappingProxyType(sources), tuple(warnings.values()))
@@ -327,9 +385,11 @@ def effective(loaded: LoadedConfig) -> list[tuple[str, object, str]]:
 
 def _plain(key: Key, value: object) -> object:
     if key.path == "hypervisor.devices":
-        return "auto" if value is None else [f"{names.DEVICE_DIRECTORY}/{kind}" for kind in value]  # type: ignore[attr-defined] # a tuple here
+        return AUTO if value is None else [f"{names.DEVICE_DIRECTORY}/{kind}" for kind in value]  # type: ignore[attr-defined] # a tuple here
     if key.name == "expected_mode" and isinstance(value, int):
         return f"{value:04o}"
+    if key.default == AUTO and value == "":
+        return AUTO
     if value is None:
         return "user" if key.section == "npu" else "any"
     return list(value) if isinstance(value, tuple) else value

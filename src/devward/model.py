@@ -90,6 +90,13 @@ class NpuDevices(StrEnum):
     OFF = "off"
 
 
+class ClusterRead(StrEnum):
+    """Whether the kubelet and the API server are asked who owns the NPUs."""
+
+    AUTO = "auto"
+    OFF = "off"
+
+
 class WithdrawPolicy(StrEnum):
     """When a device leaves its CDI file."""
 

@@ -3,6 +3,7 @@
 Bus names and paths, interfaces, polkit actions, journal fields, message ids and file locations. Nothing here does I/O.
 """
 
+import re
 from typing import Final
 
 # --- the bus -------------------------------------------------------------------------------------------------------
@@ -25,6 +26,10 @@ PEER_INTERFACE: Final = "org.freedesktop.DBus.Peer"
 INTROSPECTABLE_INTERFACE: Final = "org.freedesktop.DBus.Introspectable"
 PROPERTIES_INTERFACE: Final = "org.freedesktop.DBus.Properties"
 OBJECT_MANAGER_INTERFACE: Final = "org.freedesktop.DBus.ObjectManager"
+
+# --- Kubernetes ----------------------------------------------------------------------------------------------------
+#: The name of a Node: a DNS subdomain of RFC 1123 (Kubernetes documentation, "Object Names and IDs").
+NODE_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 
 # --- polkit --------------------------------------------------------------------------------------------------------
 POLKIT_PREFIX: Final = "org.devward.devward1."

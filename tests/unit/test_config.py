@@ -9,7 +9,7 @@ import pytest
 
 from devward import config
 from devward.errors import ConfigError
-from devward.model import CdiMode, DeviceKind, Reason
+from devward.model import CdiMode, ClusterRead, DeviceKind, Reason
 
 
 def built(text: str) -> config.LoadedConfig:
@@ -74,6 +74,16 @@ SAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "cdi.settle_time": (["0", "600"], ["-1", "601", "1.5"]),
     "cdi.contested_after": (["1", "1000000"], ["0", "1000001"]),
     "npu.devices": (['"auto"', '"off"'], ['"on"', "[]", "true"]),
+    "cluster.read": (['"auto"', '"off"'], ['"on"', "false", '""', "[]"]),
+    "cluster.kubeconfig": (
+        ['"auto"', '"/etc/kubernetes/kubelet.conf"'],
+        ['""', '"off"', '"kubelet.conf"', '"~/.kube/config"', '"/etc/../kubelet.conf"', '"/"', "true", '["/etc/a"]', '"/a\\u0000b"'],
+    ),
+    "cluster.node_name": (
+        ['"auto"', '"worker-1"', '"ip-10-0-0-1.eu-west-1.compute.internal"', '"1"', f'"{"a" * 253}"'],
+        ['""', '"Worker"', '"a_b"', '"-a"', '"a-"', '"a..b"', '".a"', '"a."', f'"{"a" * 254}"', '"a\\n"', '"ä"', '"system:node:a"', "1"],
+    ),
+    "cluster.allow_exec": (["true", "false"], ['"true"', "0", "1", "[]"]),
     "log.level": (['"debug"', '"err"'], ['"loud"', "3"]),
     "log.journal_socket": (['"/run/systemd/journal/socket"'], ['"socket"', "[]"]),
 }
@@ -173,8 +183,17 @@ def test_a_huge_file_is_refused(tmp_path: Path) -> None:
         config.load(str(file), None)
 
 
+def test_what_a_cluster_is_asked_by_itself_is_empty() -> None:
+    cluster = built("").config.cluster
+    assert (cluster.read, cluster.kubeconfig, cluster.node_name, cluster.allow_exec) == (ClusterRead.AUTO, "", "", False)
+    assert cluster == config.ClusterConfig()
+    given = built('[cluster]\nread = "off"\nkubeconfig = "/etc/devward/kubeconfig"\nnode_name = "worker-1"\nallow_exec = true\n').config
+    assert given.cluster == config.ClusterConfig(ClusterRead.OFF, "/etc/devward/kubeconfig", "worker-1", allow_exec=True)
+
+
 def test_effective_values_can_be_read_back() -> None:
     text = '[hypervisor]\ndevices = ["/dev/kvm"]\nexpected_mode = "0660"\nexpected_uid = 0\n[cdi]\nmode = "off"\n'
+    text += '[cluster]\nnode_name = "worker-1"\nallow_exec = true\n'
     loaded = built(text)
     values = {key: (value, source) for key, value, source in config.effective(loaded)}
     assert set(values) == {key.path for key in config.KEYS}
@@ -182,6 +201,9 @@ def test_effective_values_can_be_read_back() -> None:
     assert values["hypervisor.expected_mode"] == ("0660", "test.toml")
     assert values["hypervisor.expected_gid"] == ("any", "default")
     assert values["cdi.mode"] == ("off", "test.toml")
+    assert values["cluster.kubeconfig"] == ("auto", "default")
+    assert values["cluster.node_name"] == ("worker-1", "test.toml")
+    assert values["cluster.allow_exec"] == (True, "test.toml")
     assert loaded.config.hypervisor.devices == (DeviceKind.KVM,)
     # JSON's texts, numbers and lists are TOML's too.
     lines = [f"{key} = {json.dumps(value)}" for key, (value, _) in values.items()]
