@@ -230,9 +230,13 @@ class Reason(StrEnum):
     VNPU_USE_UNKNOWN = "vnpu-use-unknown"
     VNPU_IN_USE = "vnpu-in-use"
     VNPU_CLAIMS_UNKNOWN = "vnpu-claims-unknown"
+    VNPU_NPU_CLAIMED = "vnpu-npu-claimed"
     VNPU_NOT_RECORDED = "vnpu-not-recorded"
     VNPU_RECORD_UNMATCHED = "vnpu-record-unmatched"
     VNPU_RECORDS_UNREADABLE = "vnpu-records-unreadable"
+    OWNERS_UNKNOWN = "owners-unknown"
+    OWNERS_NOT_KEPT = "owners-not-kept"
+    CLUSTER_CERTIFICATE = "cluster-certificate"
     PIN_UNMATCHED = "pin-unmatched"
     PIN_OTHER_IDENTITY = "pin-other-identity"
     # the daemon
@@ -331,9 +335,13 @@ REASON_TEXT: Mapping[Reason, str] = MappingProxyType(
         Reason.VNPU_USE_UNKNOWN: "The driver does not say whether the vNPU is in use.",
         Reason.VNPU_IN_USE: "The vNPU is in use, and cannot be given to another container.",
         Reason.VNPU_CLAIMS_UNKNOWN: "A kubelet runs on this host, and whether a Pod claims the vNPU's NPU is not known.",
+        Reason.VNPU_NPU_CLAIMED: "A Pod claims the vNPU's NPU, which may be given to nobody else.",
         Reason.VNPU_NOT_RECORDED: "vNPUs have no line in /etc/vnpu.cfg: they are gone after a reboot.",
         Reason.VNPU_RECORD_UNMATCHED: "Lines of /etc/vnpu.cfg are of vNPUs that do not exist: the driver makes them at the next boot.",
         Reason.VNPU_RECORDS_UNREADABLE: "The file /etc/vnpu.cfg cannot be read whole.",
+        Reason.OWNERS_UNKNOWN: "Who owns the vNPUs of this host cannot be told, and so every one of them counts as used.",
+        Reason.OWNERS_NOT_KEPT: "Which Pods were seen with NPUs could not be saved, and would be forgotten at a restart of devwardd.",
+        Reason.CLUSTER_CERTIFICATE: "The certificate with which the API server is asked expires soon, or has expired.",
         Reason.PIN_UNMATCHED: "The pin matches no NPU and no vNPU; it stays, for one that may come.",
         Reason.PIN_OTHER_IDENTITY: "The vNPU is not known to be the one that was pinned, as after a reboot: it is protected all the same,"
         " and must be pinned again to be offered.",
@@ -455,3 +463,11 @@ class ManagerView:
     cdi_paused_until_usec: int
     audit_dropped: int
     config_state: ConfigState
+    #: What is unknown of the whole node: a code, and the UID of the Pod where it is one's.
+    blocked_reasons: tuple[str, ...] = ()
+    blocked_since_usec: int = 0
+    #: When who owns what was looked at last, and when it is to be looked at again, events aside.
+    last_cycle_usec: int = 0
+    next_cycle_usec: int = 0
+    #: Of the certificate with which the API server is asked.
+    certificate_expires_usec: int = 0

@@ -165,6 +165,10 @@ class Service:
         """Return every vNPU."""
         return self._npus.vnpus()
 
+    def explain_card(self, name: str, *, full: bool) -> str:
+        """Return what is known of an NPU, as explain_vnpu()."""
+        return self._npus.explain_card(name)
+
     def explain_vnpu(self, name: str, *, full: bool) -> str:
         """Return what is known of a vNPU, as JSON; without `full`, nothing that only an administrator may read."""
         return self._npus.explain_vnpu(name, self._pins.of_vnpu(name, full=full))

@@ -245,7 +245,7 @@ class FakeBackend:
         self.card_views: Sequence[CardView] = ()
         self.vnpu_views: Sequence[VnpuView] = ()
         self.finding_list = [FINDING]
-        #: More of what Describe, and Explain of any vNPU, tell.
+        #: More of what Describe, and Explain of anything, tell.
         self.described: dict[str, object] = {}
         self.explained: dict[str, object] = {}
         self.is_ready = True
@@ -273,6 +273,9 @@ class FakeBackend:
 
     def vnpus(self) -> Sequence[VnpuView]:
         return self.vnpu_views
+
+    def explain_card(self, name: str, *, full: bool) -> str:
+        return self.explain_vnpu(name, full=full)
 
     def explain_vnpu(self, name: str, *, full: bool) -> str:
         if self.error is not None:

@@ -59,6 +59,8 @@ def test_counters_and_check_times_send_no_signal() -> None:
         ("Spec", "RepairCount"),
         ("Vnpu", "Confirmations"),
         ("Manager", "AuditDropped"),
+        ("Manager", "LastCycleUSec"),
+        ("Manager", "NextCycleUSec"),
     }
 
 
@@ -128,7 +130,8 @@ def test_signatures_are_pinned() -> None:
     }
     assert {name: signal.signature for name, signal in MANAGER.signals.items()} == {"SpecRepaired": "ss", "RequestFinished": "ssa(sss)"}
     assert (card.SIGNATURE, vnpu.SIGNATURE) == ("a(issddso)", "a(ussssoo)")
-    assert {name: method.out_signature for name, method in CONTRACT.interfaces[names.VNPU_INTERFACE].methods.items()} == {"Explain": "s"}
+    for interface in (names.CARD_INTERFACE, names.VNPU_INTERFACE):
+        assert {name: method.out_signature for name, method in CONTRACT.interfaces[interface].methods.items()} == {"Explain": "s"}
     shapes = {interface: {name: prop.signature for name, prop in CONTRACT.interfaces[interface].properties.items()} for interface in OURS}
     assert shapes == {
         names.MANAGER_INTERFACE: {
@@ -141,6 +144,11 @@ def test_signatures_are_pinned() -> None:
             "CdiPausedUntilUSec": "t",
             "AuditDropped": "t",
             "ConfigState": "s",
+            "BlockedReasons": "as",
+            "BlockedSinceUSec": "t",
+            "LastCycleUSec": "t",
+            "NextCycleUSec": "t",
+            "CertificateExpiresUSec": "t",
         },
         names.DEVICE_INTERFACE: {
             "Kind": "s",

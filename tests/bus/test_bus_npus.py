@@ -200,8 +200,9 @@ def test_explain_shows_all_to_who_may_inspect(bus: Bus, monkeypatch: pytest.Monk
                 pretend_uid(made, uid, monkeypatch)
                 made.polkit.mode = mode
                 client = await made.client()
-                (text,) = await client.ok("Explain", interface=names.VNPU_INTERFACE, path=VNPU_PATH)
-                assert json.loads(str(text)) == {"name": "v0212", "full": full}
+                for interface, path in ((names.VNPU_INTERFACE, VNPU_PATH), (names.CARD_INTERFACE, CARD_PATH)):
+                    (text,) = await client.ok("Explain", interface=interface, path=path)
+                    assert json.loads(str(text)) == {"name": path.rpartition("/")[2], "full": full}
 
     run(main)
 
@@ -330,6 +331,7 @@ def test_the_policy_file_lets_everybody_read(bus: Bus) -> None:
             for arguments in (
                 ("introspect", names.BUS_NAME, CARD_PATH),
                 ("get-property", names.BUS_NAME, CARD_PATH, names.CARD_INTERFACE, "Health"),
+                ("call", names.BUS_NAME, CARD_PATH, names.CARD_INTERFACE, "Explain"),
                 ("call", names.BUS_NAME, VNPU_PATH, names.VNPU_INTERFACE, "Explain"),
                 ("call", *TO, "ListVnpus"),
             ):

@@ -26,7 +26,15 @@ UID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 READ = SourceSight(SourceState.READ)
 DOUBTED = SourceSight(SourceState.UNREADABLE, (Doubt("process-unreadable", "40", 13),))
 KUBELET = KubeletSight(
-    100, 77, "kubelet", "/var/lib/kubelet", "/var/lib/kubelet/device-plugins", "/data/kubelet", "/data/kubelet/device-plugins"
+    100,
+    77,
+    "kubelet",
+    "/var/lib/kubelet",
+    "/var/lib/kubelet/device-plugins",
+    "/data/kubelet",
+    "/data/kubelet/device-plugins",
+    "/etc/kubernetes/kubelet.conf",
+    "",
 )
 CONTAINER = ContainerSight("1" * 64, "k8s.io", Life.LIVE, ContainerType.CONTAINER, (UID,), (3,), "vir05_1c_16g", (148,), False, False)
 
@@ -63,7 +71,17 @@ _DOUBTED = st.builds(SourceSight, st.sampled_from(SourceState), st.lists(_DOUBTS
 _SOURCES = _SURE | _DOUBTED
 _VNPUS = st.builds(AskedVnpu, st.integers(100, 1123), _U32, _U32)
 ASKED = st.lists(_VNPUS, max_size=4, unique_by=lambda vnpu: vnpu.vdev).map(tuple)
-_KUBELETS = st.builds(KubeletSight, st.integers(1, (1 << 31) - 1), st.integers(0, (1 << 64) - 1), _NAMES, _PATHS, _PATHS, _PATHS, _PATHS)
+_KUBELETS = st.builds(
+    lambda place, *rest: KubeletSight(*rest, *place),
+    st.tuples(_PATHS, st.just("")) | st.tuples(st.just(""), st.text(_PRINTABLE, min_size=1, max_size=9)),
+    st.integers(1, (1 << 31) - 1),
+    st.integers(0, (1 << 64) - 1),
+    _NAMES,
+    _PATHS,
+    _PATHS,
+    _PATHS,
+    _PATHS,
+)
 _KUBELET_SOURCES = st.one_of(
     st.builds(KubeletSource, st.just(SourceState.READ), _KUBELETS),
     st.just(KubeletSource(SourceState.NOT_PRESENT)),

@@ -72,6 +72,7 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         (names.MANAGER_INTERFACE, "ListCards"): Open.PUBLIC,
         (names.MANAGER_INTERFACE, "ListVnpus"): Open.PUBLIC,
         (names.MANAGER_INTERFACE, "ListFindings"): Open.PUBLIC,
+        (names.CARD_INTERFACE, "Explain"): Open.PUBLIC,
         (names.VNPU_INTERFACE, "Explain"): Open.PUBLIC,
         (names.MANAGER_INTERFACE, "CheckAllocation"): names.ACTION_CHECK,
         (names.MANAGER_INTERFACE, "Rescan"): names.ACTION_RESCAN,

@@ -31,6 +31,9 @@ class Backend(Protocol):
     def vnpus(self) -> "Sequence[VnpuView]":
         """Return the vNPUs; at most one of a name. As cards()."""
 
+    def explain_card(self, name: str, *, full: bool) -> str:
+        """Return what is known of the NPU with this name, as explain_vnpu()."""
+
     def explain_vnpu(self, name: str, *, full: bool) -> str:
         """Return what is known of the vNPU with this name, as JSON; without what names other people's workloads unless `full`."""
 

@@ -71,6 +71,11 @@ def published(view: ManagerView) -> PublishedObject:
                 "CdiPausedUntilUSec": view.cdi_paused_until_usec,
                 "AuditDropped": view.audit_dropped,
                 "ConfigState": view.config_state,
+                "BlockedReasons": view.blocked_reasons,
+                "BlockedSinceUSec": view.blocked_since_usec,
+                "LastCycleUSec": view.last_cycle_usec,
+                "NextCycleUSec": view.next_cycle_usec,
+                "CertificateExpiresUSec": view.certificate_expires_usec,
             }
         },
     )

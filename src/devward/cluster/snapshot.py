@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from devward.cluster.claims import CardClaims, Claims, KnownCard, Memory, Moment, Remembered, Standing, strongest
+from devward.cluster.claimants import Claimant, claimants, claimed_cores
+from devward.cluster.claims import Allocation, CardClaims, Claims, KnownCard, Memory, Moment, Remembered, Standing, strongest
 from devward.cluster.evidence import Finding
 from devward.cluster.hami import CardRefusal, Registers, card_refusal, read_registers, see_handshakes, see_lock
 from devward.cluster.ledger import Ledger
@@ -35,7 +36,7 @@ from devward.cluster.recollection import KubeletSight, Loss, Recollection
 from devward.cluster.views import CardState, Reset, Snapshot
 from devward.model import Identity, Reason
 from devward.npu.inventory import BROKER
-from devward.npu.views import CardHealth, CardView
+from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView
 
 _T = TypeVar("_T")
 
@@ -69,10 +70,16 @@ def take_snapshot(
     now: Moment,
     *,
     accepted: str = "",
+    is_resumed: bool = False,
+    unsaved: str = "",
     bounds: SnapshotBounds | None = None,
 ) -> tuple[Snapshot, Recollection]:
-    """Return what a look says, and what to hand over at the next one. `accepted` is the UID of the Node that an administrator accepted."""
-    look = _Look(parts, facts, known, now, accepted, bounds or SnapshotBounds())
+    """Return what a look says, and what to hand over at the next one.
+
+    `accepted` is the UID of the Node that an administrator accepted. `is_resumed`: the host was suspended since the look before.
+    `unsaved` says, fit to be shown, why what the look before handed over could not be kept.
+    """
+    look = _Look(parts, facts, known, now, accepted, bounds or SnapshotBounds(), is_resumed=is_resumed, unsaved=unsaved)
     return look.snapshot(), look.recollection()
 
 
@@ -88,13 +95,29 @@ class _Node:
 class _Look:
     """One look, put together source by source."""
 
-    def __init__(self, parts: Parts, facts: HostFacts, known: Recollection, now: Moment, accepted: str, bounds: SnapshotBounds) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        facts: HostFacts,
+        known: Recollection,
+        now: Moment,
+        accepted: str,
+        bounds: SnapshotBounds,
+        *,
+        is_resumed: bool,
+        unsaved: str,
+    ) -> None:
         self._parts = parts
         self._facts = facts
         self._now = now
         self._bounds = bounds
         is_of_boot = not (facts.boot_id and known.boot_id and known.boot_id != facts.boot_id)
         self._ledger = Ledger(known.unknowns if is_of_boot else {}, now)
+        if unsaved:
+            self._ledger.take_look(Look.MEMORY_UNSAVED, Source.MEMORY, unsaved)
+        if is_resumed:
+            self._ledger.reset(Reset(Scope.NODE, Look.RESUMED.value))
+            known = _unbroken(known)
         self._before = self._still_true(known) if is_of_boot else Recollection(node=known.node)
         self._read = Readings(parts, facts.node_name, now, self._bounds, self._ledger)
         self._kubelets, self._kubelet = self._see_kubelet()
@@ -105,6 +128,7 @@ class _Look:
         self._is_whole = self._ledger.is_node_known
         self._joined, self._claims = self._join()
         self._loss = self._outlive_loss()
+        self._allocations = _by_uid(self._read.allocations)
         self._cards = self._take_cards()
 
     # --- what comes out ------------------------------------------------------------------------------------------------
@@ -120,6 +144,7 @@ class _Look:
             sources=tuple(self._read.uses),
             is_deferred=lock is not None and lock.defers(self._now.monotonic),
             foreign=self._foreign,
+            claimants=self._claimants(),
             identity=self._node.identity if self._node is not None else None,
         )
 
@@ -146,7 +171,7 @@ class _Look:
         """Return what counts of what is known of this boot."""
         if known.seen_at is not None and known.seen_at > self._now.monotonic:
             self._ledger.take_look(Look.CLOCK_BACK, Source.MEMORY)
-            return Recollection(boot_id=known.boot_id, node=known.node, pods=_still_there(known.pods), loss=known.loss)
+            return _unbroken(known)
         return known
 
     def _outlive_loss(self) -> Loss | None:
@@ -316,14 +341,31 @@ class _Look:
             claims=claims.claims if claims is not None else (),
             candidate_since=claims.candidate_since if claims is not None else None,
             released_at=claims.released_at if claims is not None else None,
+            claimed_cores=None if claims is None else claimed_cores(card.phy_id, _total(card), claims.claims, self._allocations),
             is_managed=self._registers is not None and unmanaged is None,
             unmanaged=unmanaged,
         )
+
+    def _claimants(self) -> tuple[Claimant, ...]:
+        blockers = self._claims.blockers if self._claims is not None else ()
+        uids = {claim.uid for card in self._cards for claim in card.claims} | {blocker.uid for blocker in blockers}
+        return claimants(uids, self._read.pods, self._read.allocations, self._read.host, self._before.pods)
 
     def _unmanaged(self, card: CardView) -> CardRefusal | None:
         if self._registers is None:
             return None
         return card_refusal(card.die_id.upper(), self._registers, self._handshakes, self._now.monotonic)
+
+
+def _by_uid(allocations: tuple[Allocation, ...]) -> dict[str, tuple[Allocation, ...]]:
+    found: dict[str, tuple[Allocation, ...]] = {}
+    for allocation in allocations:
+        found[allocation.uid] = (*found.get(allocation.uid, ()), allocation)
+    return found
+
+
+def _total(card: CardView) -> float | None:
+    return card.total_cores if card.total_cores != UNKNOWN_NUMBER else None
 
 
 def _is_vouched_for(card: CardView) -> bool:
@@ -334,6 +376,12 @@ def _is_vouched_for(card: CardView) -> bool:
         and card.phy_id >= 0
         and bool(card.die_id)
     )
+
+
+def _unbroken(known: Recollection) -> Recollection:
+    """Return what counts although nothing was seen for a while: nothing that takes an unbroken view."""
+    loss = None if known.loss is None else Loss(known.loss.detail)
+    return Recollection(boot_id=known.boot_id, node=known.node, pods=_still_there(known.pods), loss=loss)
 
 
 def _still_there(pods: Mapping[str, Remembered]) -> dict[str, Remembered]:

@@ -114,6 +114,11 @@ class NpuRoom:
         is_wanted = self._seen and self._config.devices is not NpuDevices.OFF
         return Sight(in_doubt=is_wanted or not self._opened)
 
+    def explain_card(self, name: str) -> str:
+        """Return what is known of an NPU, as JSON."""
+        card = next((view for view in self.cards() if view.name == name), None)
+        return json.dumps({"name": name} if card is None else {"card": asdict(card)}, ensure_ascii=True)
+
     def explain_vnpu(self, name: str, pinned: Mapping[str, object]) -> str:
         """Return what is known of a vNPU and where from, as JSON; `pinned` is what is to be told of its pins."""
         vnpu = next((view for view in self.vnpus() if view.name == name), None)

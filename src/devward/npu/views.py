@@ -22,15 +22,24 @@ class CardHealth(StrEnum):
 
 
 class Management(StrEnum):
-    """Whether somebody known hands this card out. Nobody is asked yet."""
+    """Whether HAMi hands this card out, by the API server's Node of this host."""
 
     UNKNOWN = "unknown"
+    MANAGED = "managed"
+    UNMANAGED = "unmanaged"
 
 
 class Protection(StrEnum):
-    """What claims on a card protect its vNPUs. None are read yet."""
+    """What the claims on a card mean for its vNPUs."""
 
+    #: No vNPU of the host is idle, so that nobody's Pods were asked for; or nobody was asked yet.
     NOT_EVALUATED = "not-evaluated"
+    PROTECTED = "protected"
+    #: It cannot be told, which counts as use.
+    UNKNOWN = "unknown"
+    #: Every Pod that claims it cannot be started.
+    CANDIDATE = "candidate"
+    NONE = "none"
 
 
 class Use(StrEnum):
