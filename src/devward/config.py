@@ -247,8 +247,8 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "cluster", "allow_exec", default=False, parse=_flag, domain="true or false",
-        doc="Whether a program that the kubeconfig names for its credentials may be started, inside the service's sandbox. Such a kubeconfig is"
-        " refused otherwise.",
+        doc="Whether a program that the kubeconfig names for its credentials may be started, inside the service's sandbox. Such a"
+        " kubeconfig is refused otherwise.",
     ),
     Key(
         "log", "level", "info", _word("debug", "info", "notice", "warning", "err"), "debug, info, notice, warning or err",
