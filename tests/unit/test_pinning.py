@@ -220,7 +220,7 @@ def test_an_npu_is_pinned_without_an_identity(desk: Desk) -> None:
 def test_what_is_pinned_and_not_offered_since_a_kubelet_runs_is_a_finding(desk: Desk) -> None:
     desk.pin()
     assert desk.pinning.findings() == ()
-    desk.room.outfit = Outfit(kubelet="process 7, kubelet")
+    desk.room.outfit = replace(desk.room.outfit or Outfit(), kubelet="process 7, kubelet")
     (finding,) = desk.pinning.findings()
     assert (finding.code, finding.subject) == (Reason.VNPU_CLAIMS_UNKNOWN, "/etc/cdi/v.json")
     assert "process 7" in finding.text
