@@ -16,7 +16,7 @@ from devward.clock import Clock
 from devward.cluster.room import ClusterRoom
 from devward.config import LoadedConfig
 from devward.devices.registry import DeviceRegistry
-from devward.errors import ConfigRefused, NoSuchSpec
+from devward.errors import ConfigRefused, NoSuchNode, NoSuchSpec
 from devward.model import (
     REASON_TEXT,
     ActionRequest,
@@ -301,6 +301,20 @@ class Service:
     async def unpin(self, request: ActionRequest, target: str) -> tuple[ActionResult, ...]:
         """Take a pin away. Raises NoSuchPin."""
         return await self._pins.unpin(request, target)
+
+    async def accept_node(self, request: ActionRequest, uid: str) -> tuple[ActionResult, ...]:
+        """Take the API server's Node with this UID for this host's. Raises NoSuchNode."""
+        seen, is_changed = self._cluster.node_seen()
+        if uid != seen:
+            known = f"it has {seen}" if seen else "it could not be read"
+            raise NoSuchNode(f"The API server's Node of this host has not that UID; {known}.")
+        with self._audit.begin("action", f"AcceptNode was asked for: {uid}", member="AcceptNode", subject=uid, request=request) as record:
+            if not is_changed:
+                record.noop("AcceptNode: the Node is taken for this host's already")
+                return (ActionResult(uid, Outcome.NOOP, Reason.OK),)
+            self._cluster.accept_node(uid)
+            record.succeed("The Node is taken for this host's from the next look on, and all waiting begins again")
+            return (ActionResult(uid, Outcome.SUCCESS, Reason.OK),)
 
     async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """Apply the configuration on disk. Raises ConfigRefused, and then the old one stays in force."""

@@ -339,6 +339,10 @@ class FakeBackend:
         await self._act("unpin", request, target)
         return self.results
 
+    async def accept_node(self, request: ActionRequest, uid: str) -> tuple[ActionResult, ...]:
+        await self._act("accept_node", request, uid)
+        return self.results
+
     async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         await self._act("reload", request)
         return self.results

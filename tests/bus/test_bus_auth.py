@@ -29,6 +29,7 @@ GUARDED = [
     ("ResumeCdi", "t", [0], names.ACTION_RELEASE),
     ("Pin", "sst", [VNPU_TARGET, "why", 0], names.ACTION_PROTECT),
     ("Unpin", "st", [VNPU_TARGET, 0], names.ACTION_RELEASE),
+    ("AcceptNode", "st", ["3d3b4fd6-1d45-4b7b-9f5b-0c6a1e1f9a11", 0], names.ACTION_RELEASE),
 ]
 
 

@@ -126,6 +126,7 @@ def test_signatures_are_pinned() -> None:
         "ResumeCdi": ("t", "ssa(sss)"),
         "Pin": ("sst", "ssa(sss)"),
         "Unpin": ("st", "ssa(sss)"),
+        "AcceptNode": ("st", "ssa(sss)"),
         "Reload": ("t", "ssa(sss)"),
     }
     assert {name: signal.signature for name, signal in MANAGER.signals.items()} == {"SpecRepaired": "ss", "RequestFinished": "ssa(sss)"}
@@ -343,7 +344,7 @@ def test_actions_are_those_with_flags() -> None:
     actions = {name for name, method in MANAGER.methods.items() if method.out_signature == "ssa(sss)"}
     for name in actions:
         assert MANAGER.methods[name].inputs[-1].name == "flags"
-    assert actions == {"Rescan", "RepairSpecs", "AdoptSpec", "SetCdiMode", "PauseCdi", "ResumeCdi", "Pin", "Unpin", "Reload"}
+    assert actions == {"Rescan", "RepairSpecs", "AdoptSpec", "SetCdiMode", "PauseCdi", "ResumeCdi", "Pin", "Unpin", "AcceptNode", "Reload"}
 
 
 def test_interfaces_are_installed_with_the_package() -> None:

@@ -39,6 +39,7 @@ ACTIONS = [
     ("Pin", "sst", [CARD_TARGET, " " + "é" * 200 + " ", 0], ("pin", CARD_TARGET, "é" * 200)),
     ("Unpin", "st", [VNPU_TARGET, 0], ("unpin", VNPU_TARGET)),
     ("Unpin", "st", [CARD_TARGET, 0], ("unpin", CARD_TARGET)),
+    ("AcceptNode", "st", ["3d3b4fd6-1d45-4b7b-9f5b-0c6a1e1f9a11", 0], ("accept_node", "3d3b4fd6-1d45-4b7b-9f5b-0c6a1e1f9a11")),
     ("Reload", "t", [0], ("reload",)),
 ]
 
@@ -105,6 +106,10 @@ def test_an_action_reaches_the_backend_and_is_done(
         ("Pin", "sst", [f"{CARD_TARGET}/65535/vir05_1c_16g", "why", 0]),
         ("Unpin", "st", [VNPU_TARGET, 1]),
         ("Unpin", "st", [f"{CARD_TARGET}/*", 0]),
+        ("AcceptNode", "st", ["", 0]),
+        ("AcceptNode", "st", ["a b", 0]),
+        ("AcceptNode", "st", ["x" * 129, 0]),
+        ("AcceptNode", "st", ["x", 1]),
         ("CheckAllocation", "s", [""]),
         ("CheckAllocation", "s", ["a\tb"]),
         ("CheckAllocation", "s", ["x" * 5000]),

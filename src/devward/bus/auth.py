@@ -84,6 +84,7 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         (names.MANAGER_INTERFACE, "ResumeCdi"): names.ACTION_RELEASE,
         (names.MANAGER_INTERFACE, "Pin"): names.ACTION_PROTECT,
         (names.MANAGER_INTERFACE, "Unpin"): names.ACTION_RELEASE,
+        (names.MANAGER_INTERFACE, "AcceptNode"): names.ACTION_RELEASE,
     }
 )
 

@@ -73,6 +73,9 @@ class Backend(Protocol):
     async def unpin(self, request: ActionRequest, target: str) -> tuple[ActionResult, ...]:
         """Take the pin of this target away. NoSuchPin where there is none."""
 
+    async def accept_node(self, request: ActionRequest, uid: str) -> tuple[ActionResult, ...]:
+        """Take the API server's Node with this UID for this host's. NoSuchNode where the one that was read last has another."""
+
     async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """Read the configuration again. ConfigRefused where it is bad."""
 

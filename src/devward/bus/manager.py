@@ -6,6 +6,7 @@ may have changed while an administrator was asked.
 
 import asyncio
 import logging
+import re
 import unicodedata
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Final, Protocol, cast
@@ -43,6 +44,9 @@ REPLY_SECONDS: Final = 20.0
 CHECK_SECONDS: Final = 2.0
 MAX_PAUSE_REASON: Final = 200
 MAX_NAME: Final = 4096
+
+#: A UID of the API server's; it makes UUIDs, and promises no more than a text.
+_NODE_UID: Final = re.compile(r"[!-~]{1,128}")
 
 _log = logging.getLogger(__name__)
 
@@ -135,6 +139,7 @@ class ManagerInterface:
             "ResumeCdi": self._resume_cdi,
             "Pin": self._pin,
             "Unpin": self._unpin,
+            "AcceptNode": self._accept_node,
             "Reload": self._reload,
         }
 
@@ -231,6 +236,13 @@ class ManagerInterface:
         target = _target(call.body[0])
         _flags(call.body[1], 0)
         return self._action(lambda request: self._backend.unpin(request, target))
+
+    def _accept_node(self, call: MethodCall) -> Run:
+        uid = cast(str, call.body[0])
+        if not _NODE_UID.fullmatch(uid):
+            raise InvalidArguments(f"{quoted(uid)} is not the UID of a Node.")
+        _flags(call.body[1], 0)
+        return self._action(lambda request: self._backend.accept_node(request, uid))
 
     def _reload(self, call: MethodCall) -> Run:
         _flags(call.body[0], 0)

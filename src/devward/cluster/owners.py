@@ -93,8 +93,8 @@ class OwnersWatcher:
         self._due_at: float | None = None
         self.ownership = Ownership()
         self.looks = 0
-        #: The UID of a Node that an administrator accepted as this host's.
-        self.accepted = ""
+        #: The UID of a Node that an administrator accepted as this host's, until it is.
+        self._accepted = ""
 
     @property
     def awake(self) -> bool:
@@ -117,6 +117,11 @@ class OwnersWatcher:
         self._wanted_at = at if self._wanted_at is None else min(at, self._wanted_at)
         self._asked = self._asked or asked
         self._nudged.set()
+
+    def accept(self, uid: str) -> None:
+        """Take the Node with this UID for this host's, from the next look on, which comes soon."""
+        self._accepted = uid
+        self.nudge(asked=True)
 
     async def close(self) -> None:
         """Stop looking, at once, whatever is under way."""
@@ -182,12 +187,14 @@ class OwnersWatcher:
             gathered.facts,
             known,
             moment,
-            accepted=self.accepted,
+            accepted=self._accepted,
             is_resumed=self._was_suspended(),
             unsaved=self._unsaved,
             bounds=self._pace.bounds,
         )
         self.looks += 1
+        if self._known.node is not None and self._known.node.uid == self._accepted:
+            self._accepted = ""
         certificate = self._gatherer.certificate
         is_listed = is_wanted and bool(gathered.parts.pods.status)
         self._publish(

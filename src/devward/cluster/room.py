@@ -8,6 +8,7 @@ from devward.clock import Clock
 from devward.config import ClusterConfig
 from devward.model import ClusterRead, Finding, Reason
 from devward.npu.room import NpuRoom
+from devward.text import printable
 
 if TYPE_CHECKING:  # a host without NPUs loads nothing of them
     from devward.cluster.owners import OwnersWatcher
@@ -135,6 +136,20 @@ class ClusterRoom:
         """Look because an administrator wants it; nobody waits for that."""
         if self._watcher is not None and self._watcher.awake:
             self._watcher.nudge(asked=True)
+
+    def node_seen(self) -> tuple[str, bool]:
+        """Return the UID of the Node that was read last, empty where there is none, and whether it is another than this host's."""
+        from devward.cluster.node import NodeIdentity
+
+        snapshot = self.ownership.snapshot if self.ownership is not None else None
+        if snapshot is None:
+            return "", False
+        return printable(snapshot.node_uid), snapshot.identity is NodeIdentity.CHANGED
+
+    def accept_node(self, uid: str) -> None:
+        """Take the Node with this UID for this host's from now on."""
+        if self._watcher is not None:
+            self._watcher.accept(uid)
 
     async def configure(self, config: ClusterConfig) -> None:
         """Apply other settings."""

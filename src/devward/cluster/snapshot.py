@@ -146,6 +146,7 @@ class _Look:
             foreign=self._foreign,
             claimants=self._claimants(),
             identity=self._node.identity if self._node is not None else None,
+            node_uid=self._node.facts.uid if self._node is not None else "",
         )
 
     def recollection(self) -> Recollection:

@@ -101,6 +101,8 @@ class Snapshot:
     claimants: tuple[Claimant, ...] = ()
     #: How the Node's UID agrees with the one that is known; None where the Node was not read.
     identity: NodeIdentity | None = None
+    #: The UID of the Node that was read; empty where none was.
+    node_uid: str = ""
 
     @property
     def is_node_known(self) -> bool:
