@@ -19,6 +19,7 @@ from devward.cdi.decision import Candidate
 from devward.cdi.reconciler import CdiReconciler, PassRequest
 from devward.cdi.sources import HypervisorSource, qualified
 from devward.clock import Clock
+from devward.cluster.room import ClusterRoom
 from devward.config import LoadedConfig
 from devward.devices import registry as devices
 from devward.devices.health import DeviceState, sentence
@@ -101,6 +102,7 @@ class Daemon:
             call=self._call,
             on_change=self._npus_changed,
             has_pins=lambda: bool(self._remembered.state.pins),
+            claims=self._claims,
         )
         self._registry = DeviceRegistry(
             self._loaded.config.hypervisor,
@@ -120,6 +122,14 @@ class Daemon:
             self._pins_changed,
             spec_path=lambda: self._reconciler.view(names.VNPU_CDI_KIND).file,
         )
+        self._cluster = ClusterRoom(
+            self._loaded.config.cluster,
+            self._npus,
+            state_directory=self._options.state_directory,
+            clock=self._clock,
+            has_pinned=lambda: self._pins.has_vnpus,
+            on_change=self._owners_changed,
+        )
         self._reconciler = CdiReconciler(
             self._loaded.config.cdi,
             sources=(HypervisorSource(self._candidates), CardSource(self._npus), VnpuSource(self._npus, self._pins.report)),
@@ -136,6 +146,7 @@ class Daemon:
             registry=self._registry,
             reconciler=self._reconciler,
             npus=self._npus,
+            cluster=self._cluster,
             pins=self._pins,
             remembered_state=self._remembered,
             audit=self._audit,
@@ -193,6 +204,7 @@ class Daemon:
         """End in the order opposite to the start, each step within a bound."""
         try:
             async with asyncio.timeout(STOP_DEADLINE):
+                await self._cluster.close()
                 await self._npus.close()
                 await self._registry.close()
                 await self._reconciler.close()
@@ -285,6 +297,13 @@ class Daemon:
         self._npus_changed()
 
     def _npus_changed(self) -> None:
+        self._cluster.npus_changed()
+        self._owners_changed()
+
+    def _claims(self, die: str) -> tuple[Reason, str] | None:
+        return self._cluster.objection(die)
+
+    def _owners_changed(self) -> None:
         self._reconciler.nudge(Trigger.UDEV)
         self._publish_soon()
 
@@ -384,6 +403,7 @@ class Daemon:
         self._logs.set_log_level(loaded.config.log.level)
         self._registry.configure(loaded.config.hypervisor)
         await self._npus.configure(loaded.config.npu)
+        await self._cluster.configure(loaded.config.cluster)
         await self._reconciler.configure(loaded.config.cdi)
         self._loaded = loaded
         self._audit.event(

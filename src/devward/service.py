@@ -13,6 +13,7 @@ from devward.audit import Audit, Record
 from devward.cdi.reconciler import CdiReconciler, PassRequest
 from devward.cdi.sources import qualified
 from devward.clock import Clock
+from devward.cluster.room import ClusterRoom
 from devward.config import LoadedConfig
 from devward.devices.registry import DeviceRegistry
 from devward.errors import ConfigRefused, NoSuchSpec
@@ -60,6 +61,7 @@ class Service:
         registry: DeviceRegistry,
         reconciler: CdiReconciler,
         npus: NpuRoom,
+        cluster: ClusterRoom,
         pins: Pinning,
         remembered_state: Remembered,
         audit: Audit,
@@ -74,6 +76,7 @@ class Service:
         self._registry = registry
         self._reconciler = reconciler
         self._npus = npus
+        self._cluster = cluster
         self._pins = pins
         self._remembered = remembered_state
         self._audit = audit
@@ -147,6 +150,7 @@ class Service:
             cdi_paused_until_usec=self._reconciler.paused_until_usec,
             audit_dropped=self._dropped(),
             config_state=self._config_state(),
+            **asdict(self._cluster.standing()),
         )
 
     def devices(self) -> Sequence[DeviceView]:
@@ -159,7 +163,7 @@ class Service:
 
     def cards(self) -> "Sequence[CardView]":
         """Return every NPU."""
-        return self._npus.cards()
+        return self._cluster.dressed(self._npus.cards())
 
     def vnpus(self) -> "Sequence[VnpuView]":
         """Return every vNPU."""
@@ -167,11 +171,23 @@ class Service:
 
     def explain_card(self, name: str, *, full: bool) -> str:
         """Return what is known of an NPU, as explain_vnpu()."""
-        return self._npus.explain_card(name)
+        card = next((view for view in self.cards() if view.name == name), None)
+        told = {"name": name} if card is None else {"card": asdict(card), **self._cluster.explain(card, "", full=full)}
+        return json.dumps(told, ensure_ascii=True)
 
     def explain_vnpu(self, name: str, *, full: bool) -> str:
         """Return what is known of a vNPU, as JSON; without `full`, nothing that only an administrator may read."""
-        return self._npus.explain_vnpu(name, self._pins.of_vnpu(name, full=full))
+        vnpu = next((view for view in self.vnpus() if view.name == name), None)
+        if vnpu is None:
+            return json.dumps({"name": name})
+        card = next((view for view in self.cards() if view.name == vnpu.card), None)
+        told = {
+            "vnpu": asdict(vnpu),
+            "card": asdict(card) if card is not None else None,
+            **self._pins.of_vnpu(name, full=full),
+            **self._cluster.explain(card, name, full=full),
+        }
+        return json.dumps(told, ensure_ascii=True)
 
     def findings(self) -> Sequence[Finding]:
         """Return what an administrator should know, with the time when each was first seen."""
@@ -191,7 +207,8 @@ class Service:
             "manager": asdict(self.manager()),
             "devices": [self._describe_device(view) for view in self.devices()],
             "specs": [asdict(view) for view in self.specs()],
-            "npus": self._npus.describe(),
+            "npus": self._npus.describe(self.cards()),
+            "ownership": self._cluster.describe(full=full),
             "pins": self._pins.describe(full=full),
             # The text of a finding may name what another tool or workload has; the general sentence does not.
             "findings": [asdict(finding if full else replace(finding, text=REASON_TEXT[finding.code])) for finding in self.findings()],
@@ -215,6 +232,7 @@ class Service:
         with self._audit.begin("action", "Rescan was asked for", member="Rescan", request=request) as record:
             # They are looked at by and by: whoever asked waits for no vendor's library.
             self._npus.look(request.trigger)
+            self._cluster.look()
             checks = await self._registry.check_all(request.trigger)
             results = [
                 ActionResult(
@@ -321,7 +339,14 @@ class Service:
         expected = self.loaded.config.hypervisor
         for tracker in self._registry.trackers:
             found += tracker.drift(expected)
-        return [*found, *self._registry.findings(), *self._reconciler.findings(), *self._npus.findings(), *self._pins.findings()]
+        return [
+            *found,
+            *self._registry.findings(),
+            *self._reconciler.findings(),
+            *self._npus.findings(),
+            *self._cluster.findings(),
+            *self._pins.findings(),
+        ]
 
     def _describe_device(self, view: DeviceView) -> Mapping[str, object]:
         tracker = next(tracker for tracker in self._registry.trackers if tracker.state.kind is view.kind)

@@ -38,7 +38,8 @@ class ManagerRefusal(StrEnum):
 
 REFUSAL_TEXT: Final[Mapping[ManagerRefusal, str]] = {
     ManagerRefusal.FOREIGN_MANAGER: "Somebody besides HAMi hands out NPUs on this node; let only one of them do so.",
-    ManagerRefusal.CLAIMS_UNREADABLE: "A Pod has resource claims, and the kubelet's dra_manager_state cannot be read; look at that file.",
+    ManagerRefusal.CLAIMS_UNREADABLE: "A Pod has resource claims, and the kubelet's dra_manager_state or plugins_registry"
+    " cannot be read; look at those.",
 }
 
 
@@ -65,6 +66,8 @@ class Drivers:
     names: frozenset[str] = frozenset()
     #: One of the two is there and cannot be read.
     unreadable: bool = False
+    #: What cannot be read, and why, foreign text; only where something cannot.
+    problem: str = ""
 
 
 def signs(
@@ -75,7 +78,7 @@ def signs(
     for pod in pods:
         found.update(_of_pod(pod))
         if drivers.unreadable and pod.has_resource_claims and pod.phase not in TERMINAL:
-            found.add(Sign(ManagerRefusal.CLAIMS_UNREADABLE, f"Pod {printable(pod.uid)}", "resourceClaims"))
+            found.add(Sign(ManagerRefusal.CLAIMS_UNREADABLE, f"Pod {printable(pod.uid)}", drivers.problem or "resourceClaims"))
     return tuple(sorted(found, key=lambda sign: (sign.reason, sign.where, sign.what)))
 
 

@@ -4,11 +4,11 @@ Kept is what only ever protects: which Node this host's was, and which cards eac
 view, such as handshakes, the Lease, HAMi's lock or how long a Pod is gone, begins anew with each run of the daemon.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from devward.cluster.claims import Bounds, Moment, Remembered
+from devward.cluster.claims import Allocation, Bounds, Moment, Remembered
 from devward.cluster.hami import Handshake, Lock
 from devward.cluster.node import KnownNode, LeaseSight
 from devward.text import printable
@@ -64,6 +64,32 @@ class Recollection:
     #: When the last snapshot was taken.
     seen_at: float | None = None
     loss: Loss | None = None
+
+
+def see_allocations(known: Recollection, allocations: Iterable[Allocation]) -> Recollection:
+    """Return what is known once these entries of the checkpoint were seen. That a Pod is missing among them says nothing."""
+    return replace(known, pods=with_seen(known.pods, seen_of(allocations)))
+
+
+def seen_of(allocations: Iterable[Allocation]) -> Iterator[tuple[str, Remembered]]:
+    """Yield what entries of the checkpoint say of each Pod."""
+    for allocation in allocations:
+        resources = frozenset() if allocation.cards else frozenset({allocation.resource})
+        yield allocation.uid, Remembered(allocation.cards or frozenset(), resources)
+
+
+def with_seen(pods: Mapping[str, Remembered], seen: Iterable[tuple[str, Remembered]]) -> dict[str, Remembered]:
+    """Return the Pods with what was seen of them now: they are not gone, and nothing that was known before is lost."""
+    kept = dict(pods)
+    for uid, now in seen:
+        before = kept.get(uid, Remembered())
+        kept[uid] = Remembered(before.cards | now.cards, before.resources | now.resources)
+    return kept
+
+
+def still_there(pods: Mapping[str, Remembered]) -> dict[str, Remembered]:
+    """Return Pods without how long they are gone, which takes an unbroken view."""
+    return {uid: replace(pod, gone_since=None, gone_looks=0) for uid, pod in pods.items()}
 
 
 # --- how it is kept --------------------------------------------------------------------------------------------------------------------

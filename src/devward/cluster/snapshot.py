@@ -6,7 +6,7 @@ anything unknown of the node still teaches which Pods have cards, and never that
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from devward.cluster.claimants import Claimant, claimants, claimed_cores
@@ -32,7 +32,7 @@ from devward.cluster.observations import Look, Scope, sentence
 from devward.cluster.parts import HostFacts, Parts, SnapshotBounds, Source
 from devward.cluster.pods import Evidence, join_claims
 from devward.cluster.readings import Readings
-from devward.cluster.recollection import KubeletSight, Loss, Recollection
+from devward.cluster.recollection import KubeletSight, Loss, Recollection, seen_of, still_there, with_seen
 from devward.cluster.views import CardState, Reset, Snapshot
 from devward.model import Identity, Reason
 from devward.npu.inventory import BROKER
@@ -291,15 +291,10 @@ class _Look:
         """Return the Pods that were seen with devices. Only a look that is whole makes one forgotten, or counts that it is gone."""
         if self._is_whole and self._joined is not None:
             return self._joined.pods
-        kept = dict(_still_there(self._before.pods))
-        found: list[tuple[str, Remembered]] = [*self._joined.pods.items()] if self._joined is not None else []
-        for allocation in self._read.allocations:
-            resources = frozenset() if allocation.cards else frozenset({allocation.resource})
-            found.append((allocation.uid, Remembered(allocation.cards or frozenset(), resources)))
-        for uid, seen in found:
-            before = kept.get(uid, Remembered())
-            kept[uid] = Remembered(before.cards | seen.cards, before.resources | seen.resources)
-        return kept
+        kept = still_there(self._before.pods)
+        if self._joined is not None:
+            kept = with_seen(kept, self._joined.pods.items())
+        return with_seen(kept, seen_of(self._read.allocations))
 
     # --- cards ---------------------------------------------------------------------------------------------------------
     def _take_cards(self) -> tuple[CardState, ...]:
@@ -381,9 +376,4 @@ def _is_vouched_for(card: CardView) -> bool:
 def _unbroken(known: Recollection) -> Recollection:
     """Return what counts although nothing was seen for a while: nothing that takes an unbroken view."""
     loss = None if known.loss is None else Loss(known.loss.detail)
-    return Recollection(boot_id=known.boot_id, node=known.node, pods=_still_there(known.pods), loss=loss)
-
-
-def _still_there(pods: Mapping[str, Remembered]) -> dict[str, Remembered]:
-    """Return Pods without how long they are gone, which takes an unbroken view."""
-    return {uid: replace(pod, gone_since=None, gone_looks=0) for uid, pod in pods.items()}
+    return Recollection(boot_id=known.boot_id, node=known.node, pods=still_there(known.pods), loss=loss)

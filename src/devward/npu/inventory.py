@@ -53,6 +53,8 @@ class Picture:
     in_doubt: bool = False
     #: By name of the vNPU, what tells it from others across runs of the daemon; one that cannot be told is not there.
     lasting: Mapping[str, str] = field(default_factory=dict)
+    #: Major and minor number of the node, by name of the vNPU; one without a node is not there.
+    numbers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def assess(said: Inventory | Unavailable, surroundings: Surroundings, memory: Memory, now_usec: int) -> tuple[Picture, Memory]:
@@ -100,8 +102,15 @@ class _Look:
             unsettled=self._complaints.unsettled,
             empty=not self._cards and self._host.is_complete,
             in_doubt=not self._host.is_complete,
+            numbers=self._numbers(),
             lasting={seen.view.name: seen.marks.lasting for known in self._vnpus.values() for seen in known.values() if seen.marks.lasting},
         )
+
+    def _numbers(self) -> dict[str, tuple[int, int]]:
+        nodes = self._surroundings.nodes or {}
+        views = [seen.view for known in self._vnpus.values() for seen in known.values() if seen.view.node]
+        found = {view.name: nodes.get(view.node.rpartition("/")[2]) for view in views}
+        return {name: (node.major, node.minor) for name, node in found.items() if node is not None and node.is_character_device}
 
     def memory(self) -> Memory:
         """Return what to remember of this look."""
