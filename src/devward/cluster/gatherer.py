@@ -24,7 +24,7 @@ from devward.cluster.managers import Drivers
 from devward.cluster.node import NodeFacts, parse_node
 from devward.cluster.observations import ROWS, Look, api_code, sentence
 from devward.cluster.parts import HostFacts, Part, Parts
-from devward.cluster.statement import AskedVnpu, KubeletSight, Statement, VnpuSight
+from devward.cluster.statement import AskedVnpu, KubeletSight, SourceSight, Statement, VnpuSight
 from devward.cluster.this_host import read_this_host
 from devward.cluster.witness import WitnessedHost, kubelet_scan
 from devward.config import ClusterConfig
@@ -69,6 +69,8 @@ class Gathered:
     facts: HostFacts
     #: What the host shows of the vNPUs that were asked about, by their names.
     sights: Mapping[str, VnpuSight]
+    #: How much of each of its sources the host let be seen, by name.
+    host: Mapping[str, SourceSight]
     #: No process listens as a kubelet, and none is in doubt.
     is_without_kubelet: bool
 
@@ -137,6 +139,7 @@ class Gatherer:
             Parts(looked.node, looked.lease, looked.pods, checkpoint, kubelet, drivers, Part(host.at, witnessed, host.failure), npus),
             facts,
             {name: sight for name, sight in found.items() if sight is not None},
+            _sources(host.said),
             is_without_kubelet=[doubt.code for doubt in doubts] == [KubeletDoubt.NOT_FOUND] and not self._config.kubeconfig,
         )
 
@@ -263,6 +266,13 @@ def _node_of(answer: Answer, name: str) -> NodeFacts | None:
         return parse_node(answer.body, name) if answer.status == 200 else None
     except AnswerError:
         return None
+
+
+def _sources(said: Statement | None) -> dict[str, SourceSight]:
+    if said is None:
+        return {}
+    found = {"bundles": said.bundles, "cgroups": said.cgroups, "uda": said.uda}
+    return found if said.descriptors is None else found | {"descriptors": said.descriptors}
 
 
 def _failure_of(scan: KubeletScan | None) -> Failure:

@@ -8,6 +8,7 @@ could be asked. Events only say "look again". Nothing waits for a look.
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from devward.clock import Clock
@@ -18,7 +19,7 @@ from devward.cluster.gatherer import Gathered, Gatherer, nothing_gathered
 from devward.cluster.keeping import Keeping
 from devward.cluster.observations import Look, sentence
 from devward.cluster.ownership import Ownership
-from devward.cluster.parts import HostFacts
+from devward.cluster.parts import HostFacts, SnapshotBounds
 from devward.cluster.readings import allocations_of
 from devward.cluster.recollection import Loss, Recollection, see_allocations
 from devward.cluster.snapshot import take_snapshot
@@ -27,22 +28,33 @@ from devward.errors import DevwardError
 from devward.text import printable
 from devward.worker import Worker, WorkerHung
 
-#: Seconds between looks, whole or light ones; a renewal of the Lease must be seen within SnapshotBounds.lease_looks.
-INTERVAL: Final = 60.0
-#: Seconds between looks without Pods while there is no need of a whole one.
-SELDOM_INTERVAL: Final = 300.0
-#: Seconds from an event to the look that it asks for: a container that starts needs some, and idle vNPUs wait for minutes anyway.
-NUDGE_DELAY: Final = 20.0
-#: Seconds between two looks at the least: a list of Pods costs the API server more than it costs us.
-LEAST_INTERVAL: Final = 20.0
-#: The same where an administrator asked.
-LEAST_ASKED: Final = 2.0
 #: Seconds that keeping may take.
 SAVE_SECONDS: Final = 5.0
 #: Seconds by which the two clocks may differ more than before without a suspension.
 _SUSPENDED: Final = 1.0
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When to look, in seconds."""
+
+    #: Between looks, whole or light ones; a renewal of the Lease must be seen within the bound for looks at it.
+    interval: float = 60.0
+    #: Between looks without Pods while there is no need of a whole one.
+    seldom: float = 300.0
+    #: From an event to the look that it asks for: a container that starts needs some, and idle vNPUs wait for minutes anyway.
+    nudge_delay: float = 20.0
+    #: Between two looks at the least: a list of Pods costs the API server more than it costs us.
+    least: float = 20.0
+    #: The same where an administrator asked.
+    least_asked: float = 2.0
+    bounds: SnapshotBounds = field(default_factory=SnapshotBounds)
+
+
+#: Tests have another one, so that they need not wait for minutes.
+PACE: Final = Pace()
 
 
 class OwnersWatcher:
@@ -57,6 +69,7 @@ class OwnersWatcher:
         clock: Clock,
         is_wanted: Callable[[], bool],
         on_change: Callable[[], None],
+        pace: Pace = PACE,
     ) -> None:
         """Ask nothing before `wake`. `is_wanted` tells whether it matters who owns the vNPUs."""
         self._gatherer = gatherer
@@ -65,6 +78,7 @@ class OwnersWatcher:
         self._clock = clock
         self._is_wanted = is_wanted
         self._on_change = on_change
+        self._pace = pace
         self._task: asyncio.Task[None] | None = None
         self._watch_task: asyncio.Task[None] | None = None
         self._watched: tuple[ApiSettings, str] | None = None
@@ -99,7 +113,7 @@ class OwnersWatcher:
 
     def nudge(self, *, asked: bool = False) -> None:
         """Something may have changed; `asked`: an administrator wants to know now."""
-        at = self._clock.monotonic() + (0.0 if asked else NUDGE_DELAY)
+        at = self._clock.monotonic() + (0.0 if asked else self._pace.nudge_delay)
         self._wanted_at = at if self._wanted_at is None else min(at, self._wanted_at)
         self._asked = self._asked or asked
         self._nudged.set()
@@ -124,7 +138,7 @@ class OwnersWatcher:
             # Before the look: what happens meanwhile asks for another one.
             asked, self._asked, self._wanted_at = self._asked, False, None
             await self._look_safely(asked=asked)
-            self._due_at = began + INTERVAL
+            self._due_at = began + self._pace.interval
             await self._wait(began)
 
     async def _wait(self, began: float) -> None:
@@ -138,10 +152,10 @@ class OwnersWatcher:
                 return
 
     def _due(self, began: float) -> float:
-        due = began + INTERVAL
+        due = began + self._pace.interval
         if self._wanted_at is None:
             return due
-        return min(due, max(self._wanted_at, began + (LEAST_ASKED if self._asked else LEAST_INTERVAL)))
+        return min(due, max(self._wanted_at, began + (self._pace.least_asked if self._asked else self._pace.least)))
 
     # --- a look --------------------------------------------------------------------------------------------------------
     async def _look_safely(self, *, asked: bool) -> None:
@@ -150,7 +164,7 @@ class OwnersWatcher:
                 self._known = await self._load()
             is_wanted = self._is_wanted()
             now = self._clock.monotonic()
-            if is_wanted or asked or self._seldom_at is None or now - self._seldom_at >= SELDOM_INTERVAL:
+            if is_wanted or asked or self._seldom_at is None or now - self._seldom_at >= self._pace.seldom:
                 self._seldom_at = now
                 await self._look(self._known, is_wanted=is_wanted)
             else:
@@ -171,6 +185,7 @@ class OwnersWatcher:
             accepted=self.accepted,
             is_resumed=self._was_suspended(),
             unsaved=self._unsaved,
+            bounds=self._pace.bounds,
         )
         self.looks += 1
         certificate = self._gatherer.certificate
@@ -181,6 +196,7 @@ class OwnersWatcher:
                 is_listed=is_wanted,
                 listed_usec=moment.realtime_usec if is_listed else self.ownership.listed_usec,
                 sights=gathered.sights,
+                host=gathered.host,
                 is_without_kubelet=gathered.is_without_kubelet,
                 certificate_expires_usec=certificate.not_after_usec if certificate is not None else 0,
                 certificate_warning=self._gatherer.warning,

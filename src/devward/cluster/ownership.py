@@ -15,7 +15,7 @@ from devward.cluster.hami import REFUSAL_TEXT
 from devward.cluster.node import NodeRefusal
 from devward.cluster.observations import ROWS, Look, Scope
 from devward.cluster.parts import Source
-from devward.cluster.statement import VnpuSight
+from devward.cluster.statement import SourceSight, VnpuSight
 from devward.cluster.views import CardState, Snapshot, Unknown
 from devward.model import REASON_TEXT, Finding, Reason
 from devward.npu.views import UNKNOWN_NUMBER, CardView, Management, Protection
@@ -52,6 +52,8 @@ class Ownership:
     listed_usec: int = 0
     #: What the host shows of the vNPUs that were asked about, by their names.
     sights: Mapping[str, VnpuSight] = field(default_factory=dict)
+    #: How much of each of its sources the host let be seen, by name.
+    host: Mapping[str, SourceSight] = field(default_factory=dict)
     #: No kubelet runs on this host: no Pod can own anything here, and nothing is ever destroyed.
     is_without_kubelet: bool = False
     #: Of the certificate with which the API server is asked; 0 where there is none. The sentence is empty while all is well.
@@ -61,11 +63,12 @@ class Ownership:
     # --- of the node ---------------------------------------------------------------------------------------------------
     @property
     def blocked(self) -> tuple[Unknown, ...]:
-        """What is unknown of the whole node."""
+        """What is unknown of the whole node. What has one cause is one, however many sources it is of."""
         if self.snapshot is None:
             return ()
         without = frozenset() if self.is_listed else _OF_SELDOM_LOOKS
-        return tuple(one for one in self.snapshot.unknowns if one.scope is Scope.NODE and one.reason not in without)
+        found = [one for one in self.snapshot.unknowns if one.scope is Scope.NODE and one.reason not in without]
+        return tuple({(one.reason, one.sentence): one for one in reversed(found)}.values())[::-1]
 
     @property
     def blocked_reasons(self) -> tuple[str, ...]:
@@ -148,6 +151,7 @@ class Ownership:
             "listed_usec": self.listed_usec,
             "deferred": snapshot.is_deferred,
             "sources": [{"source": use.source, "age": round(use.age, 3), "read": use.is_read} for use in snapshot.sources],
+            "host": {name: _source(sight, full=full) for name, sight in self.host.items()},
             "blocked": [_unknown(one, full=full) for one in self.blocked],
         }
 
@@ -199,6 +203,12 @@ def _unknown(one: Unknown, *, full: bool) -> dict[str, Any]:
     row = ROWS.get(one.reason)
     general = row.sentence if row is not None else REASON_TEXT[Reason.OWNERS_UNKNOWN]
     return {"reason": one.reason, "who": printable(one.who), "since_usec": one.since_usec, "text": one.sentence if full else general}
+
+
+def _source(sight: SourceSight, *, full: bool) -> dict[str, Any]:
+    """Return what is said of a source of the host; what a doubt is about may be the name of a workload."""
+    doubts = [{"code": doubt.code} | ({"subject": doubt.subject, "error": doubt.error} if full else {}) for doubt in sight.doubts]
+    return {"state": sight.state, "doubts": doubts, "more": sight.more}
 
 
 def _claim(claim: Claim, claimant: Claimant | None, offset_usec: float, *, full: bool) -> dict[str, Any]:

@@ -158,20 +158,21 @@ class ClusterRoom:
             worker.close()
 
     def _make_watcher(self) -> "OwnersWatcher":
+        from devward.cluster import owners
         from devward.cluster.gatherer import Gatherer
         from devward.cluster.keeping import Keeping
-        from devward.cluster.owners import OwnersWatcher
         from devward.worker import Worker
 
         reader, saver = Worker("cluster"), Worker("owners")
         self._workers = (reader, saver)
         gatherer = Gatherer(self._config, self._npus, worker=reader, clock=self._clock)
         self._reconfigure = gatherer.configure
-        return OwnersWatcher(
+        return owners.OwnersWatcher(
             gatherer,
             Keeping(self._state_directory),
             saver,
             clock=self._clock,
             is_wanted=lambda: self._has_pinned() or self._npus.has_idle(),
             on_change=self._on_change,
+            pace=owners.PACE,
         )
