@@ -17,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from sim.api_pki import data, write_kubeconfig
 from sim.api_server import ApiServer
 
+#: Of a client without a certificate.
+TOKEN = "granted"
 ADDRESS = 1
 
 
@@ -53,6 +55,7 @@ def main() -> None:
     know(name)
     with ApiServer() as server:
         server.state("01")
+        server.tokens.add(TOKEN)
         pair = server.authority.client(f"system:node:{server.node}")
         user = {"client-certificate-data": data(pair.certificate), "client-key-data": data(pair.key)}
         write_kubeconfig(directory / "kubelet.conf", server.url, server.authority.certificate, user)
@@ -64,4 +67,5 @@ def main() -> None:
             print(json.dumps([[request.method, request.kind, request.client] for request in requests]), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -6,8 +6,10 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from nspawn_cluster import TOKEN
 from nspawn_machine import Machine, Talk
 from package_root import SYSTEM
 
@@ -40,11 +42,12 @@ class Cluster:
         self._kubeconfig = directory / "kubelet.conf"
         self._program = program
 
-    def kubeconfig(self, host: str = "127.0.0.1", **entries: str) -> None:
-        """Give the machine the kubeconfig, with this name for the server, and other entries."""
+    def kubeconfig(self, host: str = "127.0.0.1", user: dict[str, Any] | None = None, **entries: str) -> None:
+        """Give the machine the kubeconfig, with this name for the server, other entries for it, and another user."""
         document = json.loads(self._kubeconfig.read_text())
         server = document["clusters"][0]["cluster"]
         server |= {"server": server["server"].replace("127.0.0.1", host), **entries}
+        document["users"][0]["user"] = user or document["users"][0]["user"]
         self.machine.path(KUBECONFIG).write_text(json.dumps(document))
 
     def asked(self) -> list[list[str]]:
@@ -53,11 +56,11 @@ class Cluster:
         requests: list[list[str]] = json.loads(self._program.hear())
         return requests
 
-    def look(self, dropin: str = "") -> dict[str, list[str]]:
+    def look(self, dropin: str = "", *, node: str = "") -> dict[str, list[str]]:
         """Look from the sandbox, and return what came of each request: the fault and its text, both empty where there was an answer."""
         unit = self.machine.run("systemctl", "cat", "devward.service")
         sandbox = OF_A_DAEMON.sub("", unit[unit.index("[Service]") : unit.index("[Install]")])
-        own = f"Type=oneshot\nExecStart=/usr/bin/python3 -I {PROGRAM} {KUBECONFIG}\nStandardOutput=truncate:{SAID}\n"
+        own = f"Type=oneshot\nExecStart=/usr/bin/python3 -I {PROGRAM} {KUBECONFIG} {node}\nStandardOutput=truncate:{SAID}\n"
         self.machine.path(PROGRAM).write_text((SYSTEM / "nspawn_look.py").read_text())
         self.machine.path(f"/run/systemd/system/{UNIT}").write_text(sandbox + own)
         self.machine.path(f"/run/systemd/system/{UNIT}.d").mkdir()
@@ -125,6 +128,19 @@ def test_what_is_below_root_is_not_seen(cluster: Cluster) -> None:
         assert {fault for fault, _ in cluster.look().values()} == {"kubeconfig-missing"}
     finally:
         cluster.machine.run("rm", "/root/kubeconfig")
+
+
+def test_a_program_for_credentials_runs_in_the_sandbox_and_only_where_it_is_allowed(cluster: Cluster) -> None:
+    version = "client.authentication.k8s.io/v1"
+    credential = json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": {"token": TOKEN}})
+    # It may write no more than devwardd may.
+    program = f"touch /usr/local/escaped /root/escaped 2>/dev/null; echo '{credential}'"
+    cluster.kubeconfig(user={"exec": {"apiVersion": version, "command": "/bin/sh", "args": ["-c", program]}})
+    assert {fault for fault, _ in cluster.look().values()} == {"exec-not-allowed"}
+    assert cluster.asked() == []
+    assert cluster.look(node="lab") == ANSWERED
+    assert cluster.asked() == [["GET", kind, ""] for kind in ("node", "lease", "pods")]
+    assert [path for path in ("/usr/local/escaped", "/root/escaped") if cluster.machine.path(path).exists()] == []
 
 
 def test_without_the_library_it_is_said_what_to_install(cluster: Cluster) -> None:
