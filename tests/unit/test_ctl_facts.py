@@ -79,7 +79,7 @@ def test_no_daemon_breaks_the_reading(manager: Any, objects: Any, rows: Any) -> 
     for spec in snapshot.specs:
         assert isinstance(spec.sentence, str)
     for card in snapshot.cards:
-        assert explain_npu.of_card(card, snapshot, Times(1)).found
+        assert explain_npu.of_card(card, None, snapshot, Times(1)).found
         assert wording.card_changes(Card(), card) or not card.health
     for vnpu in snapshot.vnpus:
         assert explain_npu.of_vnpu(vnpu, {}, snapshot, Times(1)).found
