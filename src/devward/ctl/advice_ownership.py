@@ -63,7 +63,7 @@ _REQUESTS: Final = _step("See whether a request for a new one waits for somebody
 _MAY: Final = _step(
     "See as whom devward asks, and what that user may do.",
     "kubectl --kubeconfig=KUBECONFIG auth whoami",
-    "kubectl --kubeconfig=KUBECONFIG auth can-i list pods -A --field-selector spec.nodeName=NODE",
+    "kubectl --kubeconfig=KUBECONFIG get pods -A --field-selector spec.nodeName=NODE",
 )
 _NODE: Final = _step("See the Node.", "kubectl describe node NODE")
 _LEASE: Final = _step("See who renews its Lease, and when it was done last.", "kubectl -n kube-node-lease get lease NODE -o yaml")
@@ -124,7 +124,11 @@ def _each(codes: str, *steps: Step) -> dict[str, tuple[Step, ...]]:
 
 _API: Final = {
     "api-library-missing": (
-        _step("Install it, and start devwardd anew.", "apt-get install python3-kubernetes", "systemctl restart devward"),
+        _step(
+            "Install it, with dnf where there is no apt, and start devwardd anew.",
+            "apt-get install python3-kubernetes",
+            "systemctl restart devward",
+        ),
     ),
     "api-node-name-odd": (_NODE_NAME, _CONFIG),
     "api-kubeconfig-missing": (
