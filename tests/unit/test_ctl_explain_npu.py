@@ -191,6 +191,29 @@ def test_the_tables_fit_the_width(columns: int | None) -> None:
         ]
 
 
+def listed(columns: int | None, *cards: Card) -> list[str]:
+    stream = io.StringIO()
+    lists.show_cards(Screen(stream, Capabilities(columns)), replace(BOTH, cards=cards))
+    return stream.getvalue().splitlines()
+
+
+def test_who_claims_npus_is_listed_where_somebody_was_asked() -> None:
+    owned = replace(CARD, managed="managed", protection="protected", claims=("u-1", "u-2"))
+    unclaimed = replace(CARD, name="p008", managed="unmanaged", protection="none")
+    unasked = replace(CARD, name="p009")
+    assert listed(80, owned, unclaimed, unasked) == [
+        "NPU   CHIP          HEALTH   CORES USED  VNPUS  PROTECTION     CLAIMS  MANAGED",
+        "p007  Ascend 910B3  healthy  5 of 20     1      protected      2       managed",
+        "p008  Ascend 910B3  healthy  5 of 20     0      none           0       unmanaged",
+        "p009  Ascend 910B3  healthy  5 of 20     0      not-evaluated          unknown",
+    ]
+    assert listed(70, owned)[0].endswith("VNPUS  PROTECTION  CLAIMS"), "the least goes first"
+    assert "MANAGED    NODE           DIE ID" in listed(None, owned, unclaimed)[0]
+    assert "PROTECTION" not in listed(None, unasked)[0], "it would say nothing on a host without Kubernetes"
+    for one in (replace(unasked, claims=("u",)), replace(unasked, managed="managed"), replace(unasked, protection="odd")):
+        assert "PROTECTION" in listed(None, one)[0]
+
+
 def test_the_status_names_some_that_are_not_vouched_for() -> None:
     def shown(snapshot: Snapshot) -> str:
         out = io.StringIO()

@@ -52,8 +52,11 @@ _BLOCKED: Final = "blocked_reasons"
 _MIN_UID: Final = 16
 #: Names that are shorter are words, too: they are replaced only where they stand with their namespace.
 _MIN_NAME: Final = 8
-#: A UUID, also as a control group's name has it, or 32 hexadecimal digits, as static Pods have (kubelet, pkg/kubelet/config).
-_UUID: Final = re.compile(r"(?i)[0-9a-f]{8}([-_])[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}|[0-9a-f]{32}")
+#: A UUID, also as a control group's name has it.
+_UUID: Final = re.compile(r"(?i)[0-9a-f]{8}([-_])[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}")
+#: The UID of a static Pod is so many hexadecimal digits (kubelet, pkg/kubelet/config/common.go).
+_STATIC: Final = 32
+_DIGITS: Final = re.compile(rf"(?i)[0-9a-f]{{{_STATIC},}}")
 #: A name, or several as in a path or in NAMESPACE/NAME.
 _CHUNK: Final = re.compile(r"[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)*")
 
@@ -97,25 +100,29 @@ class Pods:
 
     def text(self, given: str) -> str:
         """Return a text without the UIDs and names that were learned, and without any UUID."""
-        return _CHUNK.sub(self._chunk, _UUID.sub(self._uuid, given))
+        return _CHUNK.sub(self._chunk, _DIGITS.sub(self._static, _UUID.sub(self._uuid, given)))
 
     def _uuid(self, found: re.Match[str]) -> str:
         identifier = found[0].lower().replace("_", "-")
-        if identifier in self._kept:
-            return found[0]
-        if found[1] is None and identifier not in self._numbers:
-            # Boot ids, machine ids and digests have this form, too.
-            return found[0]
-        return self._learn(identifier)
+        return found[0] if identifier in self._kept else self._learn(identifier)
+
+    def _static(self, found: re.Match[str]) -> str:
+        """Of digits, which may be a digest, or begin with the d of `pod`: only what was learned is replaced."""
+        digits = found[0].lower()
+        for at in range(len(digits) - _STATIC + 1):
+            number = self._numbers.get(digits[at : at + _STATIC])
+            if number is not None:
+                return found[0][:at] + number + found[0][at + _STATIC :]
+        return found[0]
 
     def _chunk(self, found: re.Match[str]) -> str:
         parts = found[0].split("/")
         said: list[str] = []
-        while parts:
-            pair = self._known("/".join(parts[:2])) if len(parts) > 1 else None
-            taken = 2 if pair is not None else 1
-            said.append(pair or self._known(parts[0]) or parts[0])
-            parts = parts[taken:]
+        at = 0
+        while at < len(parts):
+            pair = self._known("/".join(parts[at : at + 2])) if at + 1 < len(parts) else None
+            said.append(pair or self._known(parts[at]) or parts[at])
+            at += 1 if pair is None else 2
         return "/".join(said)
 
     def _known(self, word: str) -> str | None:
