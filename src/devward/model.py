@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-#: The longest pause of repairs that can be asked for, in seconds.
+#: The longest pause of repairs, or of reclaiming, that can be asked for, in seconds.
 MAXIMUM_PAUSE_SECONDS = 604_800
 #: The most pins that are kept, and the longest reason of one, in characters. A host has 64 NPUs and 1024 vNPUs at the most.
 MAXIMUM_PINS = 2048
@@ -81,6 +81,26 @@ class CdiMode(StrEnum):
     REPAIR = "repair"
     OBSERVE = "observe"
     OFF = "off"
+
+
+class ReclaimMode(StrEnum):
+    """What devward may do with orphans: vNPUs that nobody owns."""
+
+    ENFORCE = "enforce"
+    #: Everything but the destruction.
+    OBSERVE = "observe"
+    OFF = "off"
+
+
+class ReclaimState(StrEnum):
+    """What reclaiming is doing. The first of these that holds is shown."""
+
+    OFF = "off"
+    PAUSED = "paused"
+    OBSERVING = "observing"
+    MASS_RECLAIM = "mass-reclaim"
+    BLOCKED = "blocked"
+    ENFORCING = "enforcing"
 
 
 class NpuDevices(StrEnum):
@@ -463,7 +483,7 @@ class ManagerView:
     cdi_paused_until_usec: int
     audit_dropped: int
     config_state: ConfigState
-    #: What is unknown of the whole node: a code, and the UID of the Pod where it is one's.
+    #: Why nothing is destroyed: what is unknown of the whole node, or stops it; a code, and the UID of the Pod where it is one's.
     blocked_reasons: tuple[str, ...] = ()
     blocked_since_usec: int = 0
     #: When who owns what was looked at last, and when it is to be looked at again, events aside.
@@ -471,3 +491,7 @@ class ManagerView:
     next_cycle_usec: int = 0
     #: Of the certificate with which the API server is asked.
     certificate_expires_usec: int = 0
+    #: Nothing is said to be at work before it is.
+    reclaim_mode: ReclaimMode = ReclaimMode.OFF
+    reclaim_state: ReclaimState = ReclaimState.OFF
+    reclaim_paused_until_usec: int = 0

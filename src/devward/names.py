@@ -39,6 +39,7 @@ ACTION_RESCAN: Final = POLKIT_PREFIX + "rescan"
 ACTION_REPAIR_CDI: Final = POLKIT_PREFIX + "repair-cdi"
 ACTION_PROTECT: Final = POLKIT_PREFIX + "protect"
 ACTION_RELEASE: Final = POLKIT_PREFIX + "release"
+ACTION_RECLAIM: Final = POLKIT_PREFIX + "reclaim"
 
 # --- the journal ---------------------------------------------------------------------------------------------------
 SYSLOG_IDENTIFIER: Final = "devwardd"

@@ -43,6 +43,7 @@ from devward.model import (
     ManagerView,
     Outcome,
     Reason,
+    ReclaimMode,
     SpecState,
     SpecView,
 )
@@ -201,7 +202,7 @@ CARD = CardView(
 VNPU = VnpuView(
     name="v0212",
     vdev=212,
-    identity=f"{CARD.die_id}/212/vir05_1c_16g#0123456789abcdef",
+    identity=f"{CARD.die_id}/212/vir05_1c_16g/0123456789abcdef",
     card="p007",
     template="vir05_1c_16g",
     vfid=1,
@@ -329,6 +330,32 @@ class FakeBackend:
 
     async def resume_cdi(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         await self._act("resume_cdi", request)
+        return self.results
+
+    async def reclaim_vnpu(
+        self, request: ActionRequest, vdev: int, identity: str, *, dry_run: bool, shorten: bool
+    ) -> tuple[ActionResult, ...]:
+        await self._act("reclaim_vnpu", request, vdev, identity, dry_run, shorten)
+        return self.results
+
+    async def reclaim_orphans(self, request: ActionRequest, *, dry_run: bool, shorten: bool) -> tuple[ActionResult, ...]:
+        await self._act("reclaim_orphans", request, dry_run, shorten)
+        return self.results
+
+    async def release_breaker(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        await self._act("release_breaker", request)
+        return self.results
+
+    async def set_reclaim_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
+        await self._act("set_reclaim_mode", request, mode)
+        return self.results
+
+    async def pause_reclaim(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
+        await self._act("pause_reclaim", request, seconds, reason)
+        return self.results
+
+    async def resume_reclaim(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        await self._act("resume_reclaim", request)
         return self.results
 
     async def pin(self, request: ActionRequest, target: str, reason: str) -> tuple[ActionResult, ...]:

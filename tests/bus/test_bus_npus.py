@@ -69,6 +69,7 @@ def test_properties_are_the_views(bus: Bus) -> None:
                 "Node": "/dev/vdavinci212",
                 "InUse": "idle",
                 "Verdict": "unknown",
+                "VerdictReason": "",
                 "Reason": "",
                 "Text": "",
                 "FirstSeenUSec": VNPU.first_seen_usec,

@@ -9,13 +9,14 @@ from devward.cluster.claims import ClaimReason
 from devward.cluster.evidence import Finding
 from devward.cluster.observations import Scope
 from devward.cluster.views import Reset
+from devward.model import ReclaimMode
 from devward.npu.codes import DcmiCode
 from devward.npu.facts import Expected, Outcome, Refusal
 from devward.npu.views import Use
 from devward.reclaim.aftermath import Aftermath, Result, called, conclude, refused, unanswered
 from devward.reclaim.confirmation import Progress
 from devward.reclaim.contract import FRESH_SECONDS, NO_TEXT, Chosen, Go, No, Prepared, Refuse, decide, prepare
-from devward.reclaim.controls import Blocked, Controls, ReclaimMode, Switch
+from devward.reclaim.controls import Blocked, Controls, Switch
 from devward.reclaim.limits import Limit, Rates, Spent, choose, due, spend
 from devward.reclaim.look import Cut, Look, PinHold
 from devward.reclaim.reasons import Verdict, Why

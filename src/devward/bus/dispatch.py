@@ -213,5 +213,5 @@ def _details(call: MethodCall, method: Method) -> Mapping[str, str]:
     return {
         argument.name: printable(str(value), MAX_DETAIL)
         for argument, value in zip(method.inputs, call.body, strict=True)
-        if argument.signature in ("s", "t")
+        if argument.signature in ("s", "t", "u")
     }

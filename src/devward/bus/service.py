@@ -93,6 +93,10 @@ class BusService:
         """Tell everybody that an owned CDI file was written or removed."""
         self._emit("SpecRepaired", file, cause)
 
+    def vnpu_reclaimed(self, vdev: int, card: int, template: str, request_id: str) -> None:
+        """Tell everybody that devward destroyed a vNPU of the NPU with this physical id."""
+        self._emit("VnpuReclaimed", vdev, card, template, request_id)
+
     async def wait_lost(self) -> str:
         """Wait until the connection is gone, and return a sentence that says why."""
         return await self.connection.wait_lost()

@@ -29,6 +29,7 @@ def published(view: "VnpuView") -> PublishedObject:
                 "Node": view.node,
                 "InUse": view.use,
                 "Verdict": view.verdict,
+                "VerdictReason": view.verdict_reason,
                 "Reason": view.reason,
                 "Text": view.text,
                 "FirstSeenUSec": view.first_seen_usec,

@@ -51,9 +51,19 @@ class Use(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What may become of a vNPU. Nothing is reclaimed yet, so nothing is judged."""
+    """What may become of a vNPU: the verdicts of devward.reclaim.reasons on one that is there."""
 
+    IN_USE = "in-use"
+    PINNED = "pinned"
+    OWNED = "owned"
+    PROTECTED = "protected"
+    #: It cannot be told, or was not judged yet, which counts as use.
     UNKNOWN = "unknown"
+    UNMANAGED = "unmanaged"
+    CANDIDATE = "candidate"
+    CONFIRMING = "confirming"
+    ELIGIBLE = "eligible"
+    DEFERRED = "deferred"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +125,5 @@ class VnpuView:
     grace_start_usec: int
     confirmations: int
     eligible_at_usec: int
+    #: Why the verdict is what it is, as a code of devward.reclaim; empty before the first judgement. `reason` is why it is not vouched for.
+    verdict_reason: str = ""
