@@ -59,6 +59,7 @@ class Options:
     state_directory: str
     runtime_directory: str
     bus_address: str | None
+    no_reclaim: bool = False
 
 
 class Daemon:

@@ -92,6 +92,15 @@ class ReclaimMode(StrEnum):
     OFF = "off"
 
 
+class Manage(StrEnum):
+    """Whose cards are reclaimed on."""
+
+    #: Those that HAMi hands out, and of their vNPUs those with a template of HAMi's.
+    HAMI = "hami"
+    #: All. Every other evidence is wanted all the same.
+    ALL = "all"
+
+
 class ReclaimState(StrEnum):
     """What reclaiming is doing. The first of these that holds is shown."""
 

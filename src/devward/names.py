@@ -117,6 +117,8 @@ MESSAGE_IDS: Final[dict[str, str]] = {
 # --- files ---------------------------------------------------------------------------------------------------------
 CONFIG_FILE: Final = "/etc/devward/devward.toml"
 CONFIG_DROPIN_DIRECTORY: Final = "/etc/devward/conf.d"
+#: Whatever is there stops all reclaiming.
+KILL_SWITCH: Final = "/etc/devward/reclaim.disabled"
 STATE_DIRECTORY: Final = "/var/lib/devward"
 RUNTIME_DIRECTORY: Final = "/run/devward"
 LOCK_FILE: Final = "devwardd.lock"

@@ -12,7 +12,7 @@ from devward.cluster.evidence import Finding
 from devward.cluster.hami import REFUSAL_TEXT, CardRefusal
 from devward.cluster.life import Life
 from devward.cluster.statement import AskedVnpu, ContainerSight, VnpuSight
-from devward.model import Pin, Reason
+from devward.model import Manage, Pin, Reason
 from devward.npu.inventory import Picture
 from devward.npu.pins import PinReport, Sight
 from devward.npu.pins import judge as judge_pins
@@ -20,7 +20,7 @@ from devward.npu.views import Use, VnpuView
 from devward.npu.views import Verdict as ViewVerdict
 from devward.reclaim.asking import ask_about, needs_pods
 from devward.reclaim.confirmation import Progress, step
-from devward.reclaim.look import Look, Manage, PinHold, Reach, container_key, take_look
+from devward.reclaim.look import Look, PinHold, Reach, container_key, take_look
 from devward.reclaim.reasons import SHIELDED, WHY_TEXT, Verdict, Why
 from devward.reclaim.verdict import Judgement, judge
 from sim.reclaim_desk import (

@@ -22,6 +22,8 @@ DEVICE_LIMIT: Final = 4
 
 #: A die id as HAMi prints it, its name of a card.
 DIE: Final = re.compile(r"[0-9A-F]{8}(?:-[0-9A-F]{8}){4}")
+#: The name of a card on the bus, by its physical id.
+CARD_NAME: Final = re.compile(r"p[0-9]{3}", re.ASCII)
 #: A template's name, as in `vir10_3c_16g_nm`; the library has room for 15 bytes.
 TEMPLATE: Final = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 
