@@ -14,7 +14,7 @@ from devward.cluster.views import Reset
 from devward.npu.views import Use
 from devward.reclaim.confirmation import Bounds, Count, Pace, Progress, forget, set_back, set_backs, step, tried, wake_at
 from devward.reclaim.look import Cut, Manage, PinHold, Reach
-from devward.reclaim.reasons import Verdict
+from devward.reclaim.reasons import Verdict, Why
 from sim.reclaim_desk import (
     BEGIN,
     PRIVILEGED,
@@ -287,21 +287,18 @@ def test_every_card_reclaimed_on_is_not_set_back_for_not_being_hamis() -> None:
 
 
 # --- clocks ----------------------------------------------------------------------------------------------------------------------------
-def test_look_of_an_earlier_moment_sets_everything_back_and_counts_nothing() -> None:
+def test_look_of_an_earlier_moment_sets_everything_back_and_tells_nothing() -> None:
     desk = aged(540.0)
     before = desk.now
     found = desk.look(-200)
-    assert (found.confirmations, found.last_reset) == (0, Cut.CLOCK.value)
-    assert desk.progress.looked_at == desk.known().grace_start == before
-    found = desk.look(60)
-    assert desk.known().grace_start == before
-    assert found.confirmations == 1
+    assert (found.verdict, found.reason, found.confirmations, found.last_reset) == (V.UNKNOWN, Why.OUTDATED, 0, Cut.CLOCK.value)
+    assert desk.progress.looked_at == before
+    assert desk.look(60).verdict is V.CANDIDATE
+    assert desk.known().grace_start == before + 60
 
 
 def test_it_is_never_due_by_a_look_of_an_earlier_moment() -> None:
-    desk = aged()
-    found = desk.look(-1)
-    assert found.verdict is V.CANDIDATE
+    assert aged().look(-1).verdict is V.UNKNOWN
 
 
 # --- failed attempts -------------------------------------------------------------------------------------------------------------------

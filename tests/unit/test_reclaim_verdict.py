@@ -226,6 +226,8 @@ def test_a_look_that_was_not_taken_in_releases_nothing() -> None:
     later = desk.see(desk.now + 60)
     assert judge(desk.progress, later, desk.bounds)["v0100"].reason == Why.NOT_FOLLOWED
     assert judge(Progress(), later, desk.bounds)["v0100"].reason == Why.NOT_FOLLOWED
+    earlier = desk.see(desk.now - 1)
+    assert judge(desk.progress, earlier, desk.bounds)["v0100"].reason == Why.OUTDATED
     shielded = step(desk.progress, desk.see(desk.now + 60, claims=[RUNNING]), desk.bounds)
     assert judge(shielded, later, desk.bounds)["v0100"].reason == Why.NOT_FOLLOWED
 
@@ -381,6 +383,8 @@ def last(verdict: Verdict, reason: str = "") -> Judgement:
         (last(V.UNKNOWN, Why.HOST_UNKNOWN), True),
         (last(V.UNKNOWN, Why.HOST_NOT_ASKED), True),
         (last(V.UNKNOWN, Why.NOT_EVALUATED), True),
+        (last(V.UNKNOWN, Why.NOT_FOLLOWED), True),
+        (last(V.UNKNOWN, Why.OUTDATED), True),
         (last(V.PROTECTED, ClaimReason.PRIVILEGED), True),
         (last(V.PROTECTED, ClaimReason.RUNNING), False),
         (last(V.UNKNOWN, "lease-stale"), False),

@@ -23,6 +23,7 @@ _BY_HOST: Final = frozenset(
         Why.HOST_NOT_ASKED.value,
         Why.NOT_EVALUATED.value,
         Why.NOT_FOLLOWED.value,
+        Why.OUTDATED.value,
         ClaimReason.PRIVILEGED.value,
     }
 )

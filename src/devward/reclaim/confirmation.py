@@ -23,7 +23,7 @@ up to then may be that attempt's, even if the API server tells of it later, and 
 attempt's, which made another vNPU. So a vNPU is set back by its own attempt's failure alone, and at most to about an interval after its
 first sight. A failure time is foreign: it never counts for later than the look that brings it, and can only make the wait longer.
 
-Times never go back: a look that is older than the one before is taken for one at that moment, and sets everything back.
+Times never go back: a look that is older than the one before is taken for one at that moment at which nothing is known.
 """
 
 from collections.abc import Mapping
@@ -224,14 +224,14 @@ class _Step:
         if reason := self._break(vnpu):
             known = replace(known, reset_at=self._now, reset_reason=reason, normal=Count(), short=Count())
         found = shield(vnpu, self._look)
-        if found is not None:
-            reason = reason or found.reason
+        if found is not None or self._is_back:
+            reason = reason or (found.reason if found is not None else "")
             return replace(
                 known, is_shielded=True, shielded_at=self._now, free_since=None, reset_reason=reason, normal=Count(), short=Count()
             )
         if known.is_shielded:
             known = replace(known, is_shielded=False, free_since=self._now)
-        if known.settled_at is None and not self._is_back and self._look.begun > known.first_seen:
+        if known.settled_at is None and self._look.begun > known.first_seen:
             known = replace(known, settled_at=self._now)
         started = known.grace_start
         known = replace(known, failed_at=self._failed_at(known))

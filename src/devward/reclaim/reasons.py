@@ -57,6 +57,7 @@ class Why(StrEnum):
     PINS_UNREADABLE = "pins-unreadable"
     NOT_EVALUATED = "not-evaluated"
     NOT_FOLLOWED = "not-followed"
+    OUTDATED = "look-outdated"
     CARD_UNKNOWN = "card-unknown"
     CARD_NOT_SEEN = "card-not-seen"
     USE_NOT_TOLD = "use-not-told"
@@ -90,6 +91,7 @@ WHY_TEXT: Final[Mapping[Why, str]] = MappingProxyType(
         Why.PINS_UNREADABLE: "The pins cannot be read, so that any vNPU may be pinned; look at devward's state directory.",
         Why.NOT_EVALUATED: "The Pods were not listed at this look.",
         Why.NOT_FOLLOWED: "This look was not yet taken in.",
+        Why.OUTDATED: "This look is older than another one that was taken in, as after a clock went back; all waiting begins again.",
         Why.CARD_UNKNOWN: "Who has the card cannot be told.",
         Why.CARD_NOT_SEEN: "Nothing was said of the card at this look.",
         Why.USE_NOT_TOLD: "The driver does not say whether the vNPU is used.",
