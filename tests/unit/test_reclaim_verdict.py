@@ -98,6 +98,14 @@ def test_each_thing_that_cannot_be_told_is_unknown(name: str) -> None:
     assert (found.verdict, found.reason) == (V.UNKNOWN, reason)
 
 
+def test_a_verdict_does_not_change_since_the_host_is_not_searched_any_more() -> None:
+    unasked = {"host": Finding.UNKNOWN, "descriptors": Finding.UNKNOWN, "is_asked": False}
+    for cause in CAUSES:
+        expected, reason, vnpu, look = cause
+        if expected is not V.OWNED:
+            assert verdict({**unasked, **vnpu}, **look).reason == reason
+
+
 def test_unknown_of_another_card_is_no_reason() -> None:
     assert verdict(unknowns=[unknown("npu-in-doubt", card="p001")]).verdict is V.CANDIDATE
 
@@ -386,6 +394,8 @@ def last(verdict: Verdict, reason: str = "") -> Judgement:
         (last(V.UNKNOWN, Why.NOT_FOLLOWED), True),
         (last(V.UNKNOWN, Why.OUTDATED), True),
         (last(V.PROTECTED, ClaimReason.PRIVILEGED), True),
+        (last(V.PROTECTED, ClaimReason.CONTAINER_ALIVE), True),
+        (last(V.PROTECTED, ClaimReason.WAITING_UNSAID), True),
         (last(V.PROTECTED, ClaimReason.RUNNING), False),
         (last(V.UNKNOWN, "lease-stale"), False),
         (last(V.UNMANAGED, Why.NOT_SELECTED), False),

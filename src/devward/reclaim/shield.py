@@ -7,7 +7,8 @@ The rules stand in the order of their weight; the first that holds is the verdic
     owned       a process or a container of this host has this very vNPU.
     protected   a Pod has the card, or may have it. Claims of Pods that may open any device fall where a scan of descriptors is clean.
     unknown     anything of the node, of the card or of the vNPU itself cannot be told.
-    unmanaged   the card is not one of `[reclaim] cards`, or neither it nor what is on it is HAMi's.
+    unmanaged   the card is not one of `[reclaim] cards`, or it or the vNPU is not HAMi's.
+    unknown     the host was not searched for who holds it.
 
 While something of the node is unknown a snapshot has every card as unknown, whatever its claims are.
 """
@@ -49,7 +50,7 @@ def shield(vnpu: VnpuFacts, look: Look) -> Shield | None:
     card = look.card(vnpu.card)
     if card is not None and snapshot.is_node_known and standing(vnpu, card) is Standing.PROTECTED:
         return _claimed(vnpu, card)
-    return _unknown(vnpu, snapshot, card) or _unmanaged(vnpu, look, card)
+    return _unknown(vnpu, snapshot, card) or _unmanaged(vnpu, look, card) or _unasked(vnpu)
 
 
 def standing(vnpu: VnpuFacts, card: CardState) -> Standing:
@@ -89,9 +90,8 @@ def _unknown(vnpu: VnpuFacts, snapshot: Snapshot, card: CardState | None) -> Shi
         return _because(Verdict.UNKNOWN, Why.IDENTITY_UNKNOWN)
     if vnpu.pin is not PinHold.NONE:
         return _because(Verdict.UNKNOWN, Why.PINS_UNREADABLE)
-    if vnpu.host is not Finding.CLEAN or vnpu.descriptors is not Finding.CLEAN:
-        why = Why.HOST_UNKNOWN if vnpu.is_asked else Why.HOST_NOT_ASKED
-        return _because(Verdict.UNKNOWN, why, "; ".join(vnpu.host_reasons))
+    if vnpu.is_asked and not _is_clean(vnpu):
+        return _because(Verdict.UNKNOWN, Why.HOST_UNKNOWN, "; ".join(vnpu.host_reasons))
     return None
 
 
@@ -103,6 +103,15 @@ def _unmanaged(vnpu: VnpuFacts, look: Look, card: CardState | None) -> Shield | 
     if not card.is_managed:
         return _refused(card.unmanaged) if card.unmanaged is not None else _because(Verdict.UNMANAGED, Why.NOT_HAMIS)
     return _refused(vnpu.refusal) if vnpu.refusal is not None else None
+
+
+def _unasked(vnpu: VnpuFacts) -> Shield | None:
+    # After everything else: for what stays anyway the host is not searched again (asking.py), and its verdict must not change with that.
+    return None if _is_clean(vnpu) else _because(Verdict.UNKNOWN, Why.HOST_NOT_ASKED)
+
+
+def _is_clean(vnpu: VnpuFacts) -> bool:
+    return vnpu.host is vnpu.descriptors is Finding.CLEAN
 
 
 def _claimed(vnpu: VnpuFacts, card: CardState) -> Shield:
