@@ -174,6 +174,8 @@ SHIELDS: dict[str, tuple[dict[str, Any], Verdict]] = {
     "node-unknown": ({"unknowns": [unknown()]}, V.UNKNOWN),
     "card-doubtful": ({"unknowns": [unknown("npu-in-doubt", card="p000")]}, V.UNKNOWN),
     "card-not-seen": ({"cards": (card_of(1),)}, V.UNKNOWN),
+    "named": ({"vnpus": (vnpu_of(card_named_by="moby/abc"),)}, V.PROTECTED),
+    "no-node": ({"vnpus": (vnpu_of(has_node=False),)}, V.UNMANAGED),
     "no-snapshot": ({"snapshot": None}, V.UNKNOWN),
     "unmanaged": ({"cards": (unmanaged(card_of(0)), card_of(1))}, V.UNMANAGED),
     "template": ({"vnpus": (vnpu_of(refusal=CardRefusal.TEMPLATE_UNKNOWN),)}, V.UNMANAGED),

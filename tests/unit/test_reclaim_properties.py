@@ -274,6 +274,8 @@ def worse(look: Look) -> list[Look]:
         of(pin=PinHold.UNKNOWN if vnpu.pin is PinHold.NONE else vnpu.pin),
         of(pin=PinHold.MAYBE),
         of(fault="made-up"),
+        of(card_named_by="moby/abc"),
+        of(has_node=False),
         of(identity=""),
         replace(look, snapshot=None),
         on((claimed(card, *card.claims, RUNNING), *others)),

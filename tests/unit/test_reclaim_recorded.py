@@ -17,7 +17,7 @@ from devward.model import Reason
 from devward.npu.facts import Expected, Node, Outcome
 from devward.npu.inventory import Picture
 from devward.npu.pins import PinReport
-from devward.npu.views import Use, VnpuView
+from devward.npu.views import CardHealth, Use, VnpuView
 from devward.npu.views import Verdict as ViewVerdict
 from devward.reclaim.aftermath import Aftermath, Result, called, conclude
 from devward.reclaim.asking import ask_about
@@ -31,8 +31,8 @@ from devward.reclaim.look import Interruption, Look, take_look
 from devward.reclaim.reasons import Verdict, Why
 from devward.reclaim.verdict import Judgement, judge
 from sim.pod_desk import HostSays, annotated, listing, pod, waiting
-from sim.recorded_cluster import BOOT_ID, DIES, NODE
-from sim.snapshot_desk import KUBELET, PICTURE, Change, SnapshotDesk
+from sim.recorded_cluster import BOOT_ID, DIES, allocations_of
+from sim.snapshot_desk import KUBELET, PICTURE, Change, SnapshotDesk, checkpoint_of
 
 V = Verdict
 GOOD = Controls(mode=ReclaimMode.ENFORCE, kill_switch=Switch.ABSENT, has_kubelet=True)
@@ -158,6 +158,11 @@ class Cycles:
 def pods(*items: Any) -> Change:
     """Return what puts other Pods in the place of the recorded ones."""
     return lambda parts: replace(parts, pods=replace(parts.pods, body=listing(*items)))
+
+
+def with_checkpoint(state: str) -> Change:
+    """Return what puts another state's checkpoint in the place of the recorded one."""
+    return lambda parts: replace(parts, checkpoint=replace(parts.checkpoint, value=checkpoint_of(state)))
 
 
 FAILING = pod(states={"main": waiting("RunContainerError")}, annotations=annotated(DIES[0]), phase="Pending")
@@ -320,10 +325,39 @@ def test_card_that_hami_does_not_have_is_observed() -> None:
 
 def test_pod_that_ended_protects_no_more_though_the_checkpoint_has_it() -> None:
     node = Cycles([view(100)])
-    ended = pod(phase="Failed", states={}, annotations={})
+    allocated = with_checkpoint("01")
+    uids = {allocation.uid for allocation in allocations_of("01")}
+    ended = [pod(uid, phase="Failed", states={}, annotations={"huawei.com/Ascend910B4": "malformed"}) for uid in sorted(uids)]
     for _ in range(11):
-        node.cycle("00", pods(ended))
+        node.cycle("00", lambda parts: allocated(pods(*ended)(parts)))
     assert node.asked == [100]
+
+
+def test_pod_that_only_the_checkpoint_has_protects_for_a_bounded_time() -> None:
+    node = Cycles([view(100)])
+    told = [node.cycle("00", with_checkpoint("01")).get("v0100") for _ in range(30)]
+    assert told[:10] == [V.PROTECTED] * 10
+    assert node.asked == [100]
+    # Ten minutes until the Pods count as gone, and ten more of the vNPU's own.
+    assert told.count(V.CONFIRMING) >= 9
+
+
+def test_npu_whose_vnpus_cannot_be_listed_spares_the_other_one() -> None:
+    node = Cycles([view(100), view(116)])
+
+    def doubtful(parts: Parts) -> Parts:
+        whole = parts.npus.value
+        assert whole is not None
+        cards = (
+            whole.cards[0],
+            replace(whole.cards[1], health=CardHealth.UNKNOWN, reason=Reason.NPU_UNREADABLE, text="It cannot be read."),
+        )
+        return replace(parts, npus=replace(parts.npus, value=replace(whole, cards=cards, in_doubt=True)))
+
+    for _ in range(12):
+        told = node.cycle("00", doubtful)
+    assert node.asked == [100]
+    assert told["v0116"] is V.UNKNOWN
 
 
 def test_attempt_that_shows_on_the_host_protects_the_card_while_it_lasts() -> None:
@@ -354,7 +388,3 @@ def test_demo_with_shortened_timers_takes_seconds() -> None:
     for _ in range(5):
         node.cycle("00", pods(FAILING), after=3.0)
     assert node.asked == [100]
-
-
-def test_node_name_is_the_recorded_one() -> None:
-    assert NODE == "lab"

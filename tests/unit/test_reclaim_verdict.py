@@ -368,6 +368,39 @@ def test_containers_that_name_a_vnpu_are_kept() -> None:
     assert look.vnpus[0].holders == {"k8s.io/abc"}
 
 
+CONTAINER = ContainerSight("abc", "moby", Life.UNKNOWN, ContainerType.UNKNOWN, (), (), "", (), False, False)
+
+
+@pytest.mark.parametrize(
+    ("more", "is_named"),
+    [
+        ({}, False),
+        ({"cards": (0,)}, True),
+        ({"cards": (0, 1)}, True),
+        ({"cards": (1,)}, False),
+        ({"cards": None}, True),
+        ({"template": "vir05_1c_8g"}, True),
+        ({"template": "vir05_1c_8g", "cards": (1,)}, False),
+        ({"has_all_devices": True}, False),
+    ],
+)
+@pytest.mark.parametrize("kind", [ContainerType.UNKNOWN, ContainerType.CONTAINER])
+def test_a_card_that_a_container_names_is_protected(more: dict[str, Any], is_named: bool, kind: ContainerType) -> None:
+    one = replace(CONTAINER, type=kind, **more)
+    found = judged(look_of(containers=[CONTAINER, one]))
+    assert found.reason == (Why.NAMED_BY_CONTAINER if is_named else Why.JUST_SEEN)
+    assert found.verdict is (V.PROTECTED if is_named else V.CANDIDATE)
+
+
+def test_what_is_unknown_of_the_node_outweighs_a_container_that_names_the_card() -> None:
+    assert verdict({"card_named_by": "moby/abc"}, unknowns=[unknown()]).verdict is V.UNKNOWN
+
+
+@pytest.mark.parametrize("manage", Manage)
+def test_a_vnpu_without_a_node_is_observed_whatever_is_managed(manage: Manage) -> None:
+    assert judged(look_of(picture(view(node="")), reach=Reach(manage))).reason == Why.NO_NODE
+
+
 def test_without_pods_the_moment_is_the_callers() -> None:
     look = take_look(picture(), None, {}, PinReport(), at=5.0, at_usec=7)
     assert (look.at, look.at_usec, look.begun, look.is_deferred, look.card("p000")) == (5.0, 7, 5.0, False, None)

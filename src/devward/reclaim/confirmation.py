@@ -112,7 +112,8 @@ class VnpuProgress:
         """When the wait began; None while nothing counts."""
         if self.is_shielded:
             return None
-        return max(moment for moment in (self.first_seen, self.free_since, self.reset_at, self.failed_at) if moment is not None)
+        # It is free since its first sight at the earliest.
+        return max(moment for moment in (self.free_since, self.reset_at, self.failed_at) if moment is not None)
 
     def count(self, *, is_short: bool) -> Count:
         """Return its confirmations at one of the paces."""

@@ -67,7 +67,9 @@ class Why(StrEnum):
     HOST_NOT_ASKED = "host-not-asked"
     # --- protected
     CARD_PROTECTED = "card-protected"
+    NAMED_BY_CONTAINER = "card-named-by-container"
     # --- unmanaged
+    NO_NODE = "vnpu-has-no-node"
     NOT_SELECTED = "card-not-selected"
     NOT_HAMIS = "card-not-hamis"
     # --- what counts
@@ -100,6 +102,8 @@ WHY_TEXT: Final[Mapping[Why, str]] = MappingProxyType(
         Why.HOST_UNKNOWN: "Whether a process or a container of this host has the vNPU cannot be told.",
         Why.HOST_NOT_ASKED: "The host was not searched for holders of the vNPU.",
         Why.CARD_PROTECTED: "A Pod has the card, or may have it.",
+        Why.NAMED_BY_CONTAINER: "A container of this host names the card in its environment.",
+        Why.NO_NODE: "The vNPU has no device node, as those for virtual machines have none; it is only observed.",
         Why.NOT_SELECTED: "The card is not one of [reclaim] cards.",
         Why.NOT_HAMIS: "HAMi does not hand out this card; it is only observed, unless [reclaim] manage is all.",
         Why.JUST_SEEN: "Nobody has the vNPU as far as one look tells; the wait has begun.",
