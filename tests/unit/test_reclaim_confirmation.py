@@ -529,6 +529,12 @@ def test_next_look_that_matters() -> None:
         assert wake_at(desk.progress, desk.bounds) == start + 60 * (index + 1)
         desk.look()
     assert wake_at(desk.progress, desk.bounds) == start + 600
+    desk.wait(600)
+    assert wake_at(desk.progress, desk.bounds) == desk.now + 60
+    desk.progress = tried(desk.progress, vnpu_of().identity, desk.now + 3)
+    assert wake_at(desk.progress, desk.bounds) == desk.now + 60
+    desk.look(30)
+    assert wake_at(desk.progress, desk.bounds) == desk.now + 30
     desk.look(claims=[RUNNING])
     assert wake_at(desk.progress, desk.bounds) is None
 

@@ -177,9 +177,13 @@ def forget(progress: Progress, identity: str) -> Progress:
 
 
 def wake_at(progress: Progress, bounds: Bounds) -> float | None:
-    """Return when the next look can confirm something or make it eligible; None: nothing waits."""
-    moments = [moment for known in progress.vnpus.values() for moment in _moments(known, bounds)]
-    return min(moments, default=None)
+    """Return when the next look can confirm something, make it eligible, or be the next cycle of what is; None: nothing waits.
+
+    It is past where the last look was too early, or had too old a part, to confirm what it could have.
+    """
+    at = progress.looked_at
+    moments = [] if at is None else [_wakes(known, at, bounds) for known in progress.vnpus.values()]
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def set_backs(before: Progress, after: Progress) -> int:
@@ -189,13 +193,15 @@ def set_backs(before: Progress, after: Progress) -> int:
     )
 
 
-def _moments(known: VnpuProgress, bounds: Bounds) -> tuple[float, ...]:
+def _wakes(known: VnpuProgress, at: float, bounds: Bounds) -> float | None:
     start, count, pace = known.grace_start, known.normal, bounds.normal
     if start is None:
-        return ()
+        return None
+    if known.is_due(at, bounds):
+        return at + pace.interval
     if count.confirmations < pace.confirmations or known.awaits_round():
-        return ((start if count.last_at is None else count.last_at) + pace.interval,)
-    return (start + pace.grace,)
+        return (start if count.last_at is None else count.last_at) + pace.interval
+    return start + pace.grace
 
 
 def _with(progress: Progress, known: VnpuProgress) -> Progress:

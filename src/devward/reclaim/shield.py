@@ -50,7 +50,7 @@ def shield(vnpu: VnpuFacts, look: Look) -> Shield | None:
     if snapshot is None:
         return _because(Verdict.UNKNOWN, Why.NOT_EVALUATED)
     card = look.card(vnpu.card)
-    if card is not None and snapshot.is_node_known and standing(vnpu, card) is Standing.PROTECTED:
+    if card is not None and standing(vnpu, card) is Standing.PROTECTED:
         return _claimed(vnpu, card)
     if snapshot.is_node_known and vnpu.card_named_by:
         return _because(Verdict.PROTECTED, Why.NAMED_BY_CONTAINER, printable(vnpu.card_named_by))
