@@ -241,6 +241,11 @@ def test_resets_of_a_card_hit_its_vnpus_alone() -> None:
     assert [one.verdict for one in desk.judgements.values()] == [V.ELIGIBLE, V.CANDIDATE]
 
 
+@pytest.mark.parametrize("reset", [Reset(Scope.NODE, "made-up", "p001"), Reset(Scope.CARD, "made-up")])
+def test_a_reset_that_may_be_of_every_card_is(reset: Reset) -> None:
+    assert aged().look(resets=[reset]).verdict is V.CANDIDATE
+
+
 def test_unknown_of_a_card_spares_the_other_cards() -> None:
     desk = aged(vnpus=(vnpu_of(100), vnpu_of(116)))
     desk.look(claims=[UNTOLD])

@@ -82,6 +82,8 @@ class Why(StrEnum):
     # --- what happened
     RECLAIMED = "reclaimed"
     GONE_UNDER_ITS_OWNER = "gone-under-its-owner"
+    WENT = "went-by-itself"
+    REPLACED = "another-has-its-id"
 
 
 WHY_TEXT: Final[Mapping[Why, str]] = MappingProxyType(
@@ -114,5 +116,7 @@ WHY_TEXT: Final[Mapping[Why, str]] = MappingProxyType(
         Why.LOCKED: "Nobody has the vNPU; it stays while HAMi is giving out a device.",
         Why.RECLAIMED: "devward destroyed the vNPU, which nobody had.",
         Why.GONE_UNDER_ITS_OWNER: "Somebody else destroyed the vNPU while its container lived; look for another cleanup on this node.",
+        Why.WENT: "The vNPU went without devward, as they do when their container ends.",
+        Why.REPLACED: "Another vNPU has the id by now, or the same one was changed so that it counts as another.",
     }
 )
