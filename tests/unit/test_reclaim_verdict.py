@@ -11,7 +11,9 @@ from devward.cluster.claims import ClaimReason, Standing
 from devward.cluster.evidence import Finding
 from devward.cluster.hami import REFUSAL_TEXT, CardRefusal
 from devward.cluster.life import Life
+from devward.cluster.observations import Scope
 from devward.cluster.statement import AskedVnpu, ContainerSight, VnpuSight
+from devward.cluster.views import Reset
 from devward.model import Pin, Reason
 from devward.npu.inventory import Picture
 from devward.npu.pins import PinReport, Sight
@@ -22,6 +24,7 @@ from devward.reclaim.asking import ask_about, needs_pods
 from devward.reclaim.confirmation import Progress, step
 from devward.reclaim.look import Look, Manage, PinHold, Reach, container_key, take_look
 from devward.reclaim.reasons import SHIELDED, WHY_TEXT, Verdict, Why
+from devward.reclaim.shield import concerns
 from devward.reclaim.verdict import Judgement, judge
 from sim.reclaim_desk import (
     PRIVILEGED,
@@ -186,6 +189,25 @@ def test_only_chosen_cards_are_reclaimed_on(cards: set[str] | None, is_selected:
 
 def test_a_card_without_a_die_is_not_chosen_by_an_empty_name() -> None:
     assert not Reach(cards=frozenset({""})).selects(card_of(0, die=""))
+
+
+# --- what sets back --------------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("reset", "vnpu", "manage", "is_set_back"),
+    [
+        (Reset(Scope.CARD, "x", "p000"), {}, Manage.HAMI, True),
+        (Reset(Scope.CARD, "x", "p001"), {}, Manage.HAMI, False),
+        (Reset(Scope.CARD, "x", "p000", unless_clean=True), {}, Manage.HAMI, False),
+        (Reset(Scope.CARD, "x", "p000", unless_clean=True), {"descriptors": Finding.UNKNOWN}, Manage.HAMI, True),
+        (Reset(Scope.CARD, "card-not-registered", "p000"), {}, Manage.HAMI, True),
+        (Reset(Scope.CARD, "card-not-registered", "p000"), {}, Manage.ALL, False),
+        (Reset(Scope.CARD, "handshake-odd", "p000"), {}, Manage.ALL, True),
+        (Reset(Scope.NODE, "card-not-registered"), {}, Manage.ALL, True),
+    ],
+)
+def test_whom_a_reset_concerns(reset: Reset, vnpu: dict[str, Any], manage: Manage, is_set_back: bool) -> None:
+    desk = ReclaimDesk(cards=(unmanaged(card_of(0)), card_of(1)), reach=Reach(manage))
+    assert concerns(reset, vnpu_of(**vnpu), desk.see(1.0)) is is_set_back
 
 
 # --- what counts -----------------------------------------------------------------------------------------------------------------------
