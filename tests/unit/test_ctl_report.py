@@ -112,6 +112,15 @@ def test_pods_are_numbers_and_each_is_the_same_everywhere() -> None:
     assert json.loads(files["history.json"]) == [{"pod_uid": "[pod 1]", "request_id": REQUEST}]
 
 
+def test_a_pod_that_one_member_alone_names() -> None:
+    made = bundle_of({"pod_uid": "u-9", "pod": "b/c", "manager": {"blocked_reasons": [f"odd {STATIC}"]}})
+    assert json.loads(made.files["describe.json"]) == {
+        "pod_uid": "[pod 1]",
+        "pod": "[pod 2]",
+        "manager": {"blocked_reasons": ["odd [pod 3]"]},
+    }
+
+
 def test_what_is_no_pod_keeps_its_name() -> None:
     harmless = {
         "die_id": "01234567-89ABCDEF-01234567-89ABCDEF-00000007",
@@ -120,7 +129,7 @@ def test_what_is_no_pod_keeps_its_name() -> None:
         "path": "/var/lib/devward/backup/x.json",
         "claims": 5,
         "blocked_reasons": "none",
-        "text": "team-a/other, models of train-model-01",
+        "text": "team-a/other, a model of train-model-01",
     }
     made = bundle_of(DESCRIBED, harmless)
     assert json.loads(made.files["status.json"]) == harmless
