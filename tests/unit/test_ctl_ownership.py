@@ -21,6 +21,7 @@ from devward.ctl.terminal import Tone
 from devward.ctl.when import USEC, Times
 from devward.model import Reason
 from devward.npu.views import Management, Protection
+from devward.text import printable
 
 UID, OTHER = "11111111-2222-4333-8444-555555555555", "66666666-7777-4888-9999-000000000000"
 CLAIM: dict[str, object] = {
@@ -129,9 +130,11 @@ def test_a_clean_scan_decides_for_a_vnpu_where_a_claim_says_so() -> None:
     assert "belongs to nobody" not in card(**changes)
     clean = {"finding": "clean", "descriptors": "clean", "bundles": "clean", "uda": "clean"}
     assert "belongs to nobody" in vnpu(clean, **changes)
-    for finding in ("held", "unknown", "odd"):
-        told = vnpu({**clean, "finding": finding}, **changes)
-        assert "belongs to nobody" not in told, "only a clean one"
+    for finding in ("held", "unknown", "odd", "", None):
+        for others in (changes, {"protection": "none", "claims": []}):
+            told = vnpu({**clean, "finding": finding}, **others)
+            assert "belongs to nobody" not in told, "only a clean one"
+        assert CARD_UNKNOWN in vnpu({**clean, "finding": finding}, **changes, protection="unknown")
     assert "belongs to nobody" not in vnpu(None, **changes)
     assert "it counts as used" in vnpu({**clean, "finding": "held"}, protection="none", claims=[])
 
@@ -149,6 +152,31 @@ def test_a_clean_scan_decides_for_a_vnpu_where_a_claim_says_so() -> None:
 )
 def test_what_the_host_shows(host: object, said: str) -> None:
     assert f"\n{said}\n" in vnpu(host)
+
+
+def test_what_of_the_host_could_not_be_seen() -> None:
+    whole: dict[str, object] = {"state": "read", "doubts": [], "more": 0}
+    host = {
+        "descriptors": whole,
+        "bundles": {
+            "state": "read",
+            "doubts": [{"code": "runtime-unreadable", "subject": "/run/x\x1b", "error": "Permission denied"}],
+            "more": 2,
+        },
+        "cgroups": {**whole, "more": 1},
+        "uda": {"state": "unreadable"},
+        "flux\x1b": {"state": "not-present", "doubts": [{"code": "odd"}] * 10},
+        "kubelet": 5,
+    }
+    told = card(host=host)
+    assert (
+        "Of this host the bundles of the containers could not be seen whole: runtime-unreadable /run/x\\x1b: Permission denied; and 2 more."
+        in told
+    )
+    assert "Of this host the control groups of the Pods could not be seen whole: and 1 more." in told
+    assert "Of this host the driver's /proc/uda could not be seen whole.\n" in told
+    assert "flux\\x1b could not be seen whole: odd; odd; odd; odd; odd; odd; odd; odd; and 2 more." in told
+    assert told.count("could not be seen") == 4, "and nothing of what was read whole, or of what is none"
 
 
 def test_a_vnpu_says_what_holds_for_its_npu() -> None:
@@ -223,7 +251,25 @@ def test_times_can_be_exact() -> None:
     assert "Not known of this host, since 2027-01-15T07:55:00.000Z: " in told
 
 
-MEMBERS = [*OWN, *CLAIM, "source", "age", "read", "who", "finding", "descriptors", "bundles", "uda", "reasons", "ownership", "host", "card"]
+MEMBERS = [
+    *OWN,
+    *CLAIM,
+    "source",
+    "age",
+    "read",
+    "who",
+    "finding",
+    "state",
+    "doubts",
+    "more",
+    "descriptors",
+    "bundles",
+    "uda",
+    "reasons",
+    "ownership",
+    "host",
+    "card",
+]
 odd_objects = st.dictionaries(st.sampled_from(MEMBERS), anything | st.lists(st.dictionaries(st.sampled_from(MEMBERS), anything)))
 
 
@@ -254,6 +300,7 @@ def test_an_age_that_cannot_be_is_not_said() -> None:
 def test_only_true_is_true() -> None:
     read = own(listed=1, deferred="true", sources=[{"source": "node", "read": 1}], claims=[{**CLAIM, "unless_clean": 1}])
     assert (read.listed, read.deferred, read.sources[0].is_read, read.claims[0].unless_clean) == (False, False, False, False)
+    assert len(own(sources=[5, None, "node", [], {"source": "node"}]).sources) == 1
     assert ownership({"ownership": []}) is None
     assert host_sight({"host": "held"}) is None
     assert len(own(claims=[CLAIM] * (ownership_facts.MAX_READ + 1)).claims) == ownership_facts.MAX_READ
@@ -325,15 +372,17 @@ def test_a_code_without_advice_says_where_to_read_on() -> None:
     assert "man devwardd" in ownership_advice("flux", ()).steps[0].commands
 
 
-@given(st.text(), st.text())
+@given(st.text(alphabet="ab '\"\\$`;|&(\n\x1b/", min_size=1), st.text(alphabet="ab '\"\\$`;|&(\n\x1b/"))
 def test_a_pod_cannot_say_anything_to_a_shell(uid: str, pod: str) -> None:
+    namespace, _, name = pod.partition("/")
+    is_named = bool(namespace and name)
     for code in ("annotation-malformed", "still-unsaid"):
-        for step in steps_about(code, uid, pod):
-            for command in step.commands:
+        told, plain = steps_about(code, uid, pod), steps_about(code, "x", "y/z" if is_named else "")
+        for step, other in zip(told, plain, strict=True):
+            for command, harmless in zip(step.commands, other.commands, strict=True):
                 assert command.isprintable()
-                words = shlex.split(command)
-                assert words[0] in ("kubectl", "systemctl", "journalctl")
-                assert len(words) <= 10
+                known = {"x": printable(uid), "y": printable(namespace), "z": printable(name)}
+                assert shlex.split(command) == [known.get(word, word) for word in shlex.split(harmless)]
 
 
 def test_whose_name_is_told_is_not_searched_for() -> None:
@@ -391,7 +440,17 @@ def test_of_many_reasons_some_are_named() -> None:
     lines = screen(many)
     assert sum(line.is_item for line in lines) == owners.MAX_REASONS + 1
     assert f"and {9 - owners.MAX_REASONS} more" in [line.text for line in lines]
-    assert "\x1b" not in str([line.text for line in lines])
+    assert "\x1b" not in "".join(line.text for line in lines)
+
+
+def test_a_host_without_a_kubelet_is_no_reason_to_worry() -> None:
+    (line,) = screen({**LOOKED, "blocked_reasons": ["kubelet-not-found"]})
+    assert line.tone is Tone.PLAIN
+    assert line.text.startswith(
+        "No kubelet was found on this host: who owns the vNPUs is not asked, and each counts as used. It was looked"
+    )
+    for others in (["kubelet-not-found", "api-forbidden"], ["api-forbidden"], [f"kubelet-not-found {UID}", "kubelet-not-found"]):
+        assert screen({**LOOKED, "blocked_reasons": others})[0].tone is Tone.WARNING
 
 
 def test_nobody_was_asked() -> None:

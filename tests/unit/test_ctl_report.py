@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devward.ctl import host, redact, report
+from devward.ctl import arguments, host, journal, redact, report
+from devward.ctl.context import Context
 from devward.ctl.failure import Failure
+from devward.ctl.terminal import Capabilities, Screen
 from sim.patience import must_not_block
 
 SECRETS = [
@@ -112,6 +114,34 @@ def test_pods_are_numbers_and_each_is_the_same_everywhere() -> None:
     assert json.loads(files["history.json"]) == [{"pod_uid": "[pod 1]", "request_id": REQUEST}]
 
 
+def test_a_pod_that_one_member_alone_names() -> None:
+    made = bundle_of({"pod_uid": "u-9", "pod": "b/c", "manager": {"blocked_reasons": [f"odd {STATIC}"]}})
+    assert json.loads(made.files["describe.json"]) == {
+        "pod_uid": "[pod 1]",
+        "pod": "[pod 2]",
+        "manager": {"blocked_reasons": ["odd [pod 3]"]},
+    }
+
+
+def test_pods_in_the_records_are_numbers_and_requests_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = journal.Record(5, f"of request {REQUEST}", 6, {"pod_uid": "u-9", "request_id": REQUEST})
+
+    def absent(*_: object, **__: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(report.journal, "read", lambda *_: [record])
+    monkeypatch.setattr(report.subprocess, "run", absent)
+    screen = Screen(io.StringIO(), Capabilities())
+    made = report.Bundle()
+    report._collect_journal(
+        Context(arguments.parse(["report"]), screen, screen, {}, stdin_is_terminal=False, realtime_usec=lambda: 1), made
+    )
+    made.hide_pods()
+    (shown,) = map(json.loads, made.files["history.jsonl"].splitlines())
+    assert (shown["pod_uid"], shown["request_id"], shown["message"]) == ("[pod 1]", REQUEST, f"of request {REQUEST}")
+    assert made.problems == ["history.jsonl, log.txt: [Errno 2] No such file or directory"]
+
+
 def test_what_is_no_pod_keeps_its_name() -> None:
     harmless = {
         "die_id": "01234567-89ABCDEF-01234567-89ABCDEF-00000007",
@@ -120,7 +150,7 @@ def test_what_is_no_pod_keeps_its_name() -> None:
         "path": "/var/lib/devward/backup/x.json",
         "claims": 5,
         "blocked_reasons": "none",
-        "text": "team-a/other, models of train-model-01",
+        "text": "team-a/other, a model of train-model-01",
     }
     made = bundle_of(DESCRIBED, harmless)
     assert json.loads(made.files["status.json"]) == harmless

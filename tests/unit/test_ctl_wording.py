@@ -149,6 +149,8 @@ def test_whether_owners_are_known() -> None:
         "it is not known who owns the vNPUs: api-forbidden, annotation-malformed u\\x1b, a, b and 1 more", Tone.WARNING
     )
     assert wording.manager_changes(blocked, replace(blocked, last_cycle_usec=5), TIMES) == []
+    (said,) = wording.manager_changes(Manager(ready=True), Manager(ready=True, blocked_reasons=("kubelet-not-found",)), TIMES)
+    assert said.tone is Tone.PLAIN, "nothing needs to be mended on a host without Kubernetes"
     (said,) = wording.manager_changes(blocked, Manager(ready=True), TIMES)
     assert said == wording.Said("it is known again who owns the vNPUs", Tone.GOOD)
 

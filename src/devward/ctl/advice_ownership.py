@@ -1,6 +1,6 @@
 """The advice about what keeps devward from knowing who owns the vNPUs, and about the claims of Pods, by the codes of devwardd(8). Pure.
 
-POD_UID stands in commands for the Pod that is asked about; NODE, SERVER and KUBECONFIG are for the reader to fill in.
+POD_UID stands in commands for the Pod that is asked about; NODE, NODE_UID, SERVER and KUBECONFIG are for the reader to fill in.
 """
 
 import re
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from devward import names
 from devward.ctl.step import Advice, Step
 from devward.text import printable
 
@@ -65,6 +66,7 @@ _MAY: Final = _step(
     "kubectl --kubeconfig=KUBECONFIG auth whoami",
     "kubectl --kubeconfig=KUBECONFIG get pods -A --field-selector spec.nodeName=NODE",
 )
+_MANAGER: Final = f"{names.BUS_NAME} {names.ROOT_PATH} {names.MANAGER_INTERFACE}"
 _NODE: Final = _step("See the Node.", "kubectl describe node NODE")
 _LEASE: Final = _step("See who renews its Lease, and when it was done last.", "kubectl -n kube-node-lease get lease NODE -o yaml")
 _NODE_NAME: Final = _step(
@@ -187,7 +189,11 @@ _API: Final = {
     **_each("too-large not-json key-twice wrong-kind field-odd no-version paginated other-node uid-twice name-twice", _SERVER, _REPORT),
 }
 _NODES: Final = {
-    "node-uid-changed": (_NODE, _step("If it was made anew on purpose, start the kubelet anew.", "systemctl restart kubelet")),
+    "node-uid-changed": (
+        _step("See the Node's UID, and since when it is there.", "kubectl get node NODE -o yaml"),
+        _step("If it was made anew on purpose, start the kubelet anew.", "systemctl restart kubelet"),
+        _step("Or accept it by its UID while the kubelet runs on.", f"busctl call {_MANAGER} AcceptNode st NODE_UID 0"),
+    ),
     "host-identity-unknown": (_step("See both.", "cat /proc/sys/kernel/random/boot_id /etc/machine-id"), _UNIT),
     "node-machine-differs": (_NODE_NAME, _NODE, _step("See whether another machine has the same id.", "cat /etc/machine-id")),
     "node-not-ready": (_NODE, _KUBELET),

@@ -16,7 +16,7 @@ from devward.ctl.advice_ownership import (
 )
 from devward.ctl.explanation import Explanation, after
 from devward.ctl.observed import observed
-from devward.ctl.ownership_facts import Claim, HostSight, Ownership, SourceSeen, Untold
+from devward.ctl.ownership_facts import Claim, HostSight, HostSource, Ownership, SourceSeen, Untold
 from devward.ctl.step import Step
 from devward.ctl.when import Times, span
 from devward.npu.views import Management, Protection
@@ -31,6 +31,7 @@ MAX_STEPS: Final = 12
 _UID_LENGTH: Final = 16
 _PODS_NOT_ASKED: Final = "pods-not-listed"
 _CLEAN: Final = "clean"
+_UNREADABLE: Final = "unreadable"
 
 _SOURCES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -58,6 +59,7 @@ _SIGHTS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "descriptors": "the descriptors of the processes",
         "bundles": "the bundles of the containers",
+        "cgroups": "the control groups of the Pods",
         "uda": "the driver's /proc/uda",
     }
 )
@@ -117,6 +119,7 @@ def asked(own: Ownership, times: Times) -> list[str]:
     unread = [_source(one) for one in own.sources if not one.is_read and not _is_unasked(one, own)]
     said += [f"These sources were read: {'; '.join(read)}."] if read else []
     said += [f"These could not be read: {'; '.join(unread)}."] if unread else []
+    said += [_unseen(one) for one in own.host if one.state == _UNREADABLE or one.doubts or one.more > 0]
     if own.deferred:
         said.append("HAMi is handing out a device now, or left its lock behind: what is due waits.")
     return said
@@ -188,7 +191,7 @@ def meaning(own: Ownership, sight: HostSight | None = None) -> str:
         standing = own.protection_if_clean
     if own.unknowns or standing == Protection.UNKNOWN:
         return CARD_UNKNOWN
-    if sight is not None and sight.finding not in ("", _CLEAN):
+    if sight is not None and sight.finding != _CLEAN:
         return "Somebody on this host has the vNPU, or may have it: it counts as used, and is left alone."
     if own.managed == Management.UNMANAGED and own.unmanaged_reason in OWNERSHIP_ADVICE:
         return OWNERSHIP_ADVICE[own.unmanaged_reason].means
@@ -240,6 +243,14 @@ def _listed(own: Ownership, times: Times) -> str:
 def _source(seen: SourceSeen) -> str:
     name = _SOURCES.get(seen.source) or printable(seen.source) or "one that is not told"
     return f"{name} ({span(seen.age)} old)" if seen.is_read and seen.age >= 0 else name
+
+
+def _unseen(one: HostSource) -> str:
+    name = _SIGHTS.get(one.source) or printable(one.source)
+    doubts = [printable(doubt, 400) for doubt in one.doubts[:MAX_REASONS]]
+    more = max(one.more, 0) + len(one.doubts) - len(doubts)
+    why = "; ".join([*doubts, *([f"and {more} more"] if more else [])])
+    return f"Of this host {name} could not be seen whole{f': {why}' if why else ''}."
 
 
 def _untold(where: str, listed: Sequence[Untold], times: Times) -> list[str]:

@@ -14,6 +14,8 @@ from devward.text import printable
 
 #: Of the reasons that are said.
 MAX_REASONS: Final = 4
+#: The one reason on a host without Kubernetes, where nothing needs to be mended.
+NO_KUBELET: Final = "kubelet-not-found"
 #: Seconds after which a look that is due is late.
 LATE_SECONDS: Final = 60
 
@@ -61,8 +63,11 @@ def document(manager: Manager) -> dict[str, object]:
 def lines(snapshot: Snapshot, own: Ownership | None, times: Times) -> list[Line]:
     """Say it on the screen of the status; `own` is what Explain of any NPU told, for the daemon's own sentences."""
     manager = snapshot.manager
-    said = _known(snapshot, times)
     found = reasons(manager)
+    if is_without_kubelet(manager):
+        text = "No kubelet was found on this host: who owns the vNPUs is not asked, and each counts as used."
+        return [Line(f"{text} {_looked(manager, times)}"), *_certificate(snapshot, times)]
+    said = _known(snapshot, times)
     said += [Line(_why(why, own), Tone.WARNING, is_item=True) for why in found[:MAX_REASONS]]
     if len(found) > MAX_REASONS:
         said.append(Line(f"and {len(found) - MAX_REASONS} more", is_item=True))
@@ -72,6 +77,11 @@ def lines(snapshot: Snapshot, own: Ownership | None, times: Times) -> list[Line]
         about = f", {unbroken(f'devwardctl explain {printable(snapshot.cards[0].name)}')}" if snapshot.cards else ""
         said.append(Line(f"What to do: {more}{about}, {unbroken('man devwardd')}", Tone.FAINT))
     return said
+
+
+def is_without_kubelet(manager: Manager) -> bool:
+    """Whether all that keeps owners from being known is that no kubelet runs here."""
+    return [why.reason for why in reasons(manager)] == [NO_KUBELET]
 
 
 def _is_asked(manager: Manager) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from devward.ctl.reading import UNKNOWN, Raw, number_of, real_of, text_of, texts_of
+from devward.ctl.reading import Raw, number_of, real_of, text_of, texts_of
 
 #: Of one list that are read: far more than a node can have, and few enough for somebody who waits.
 MAX_READ: Final = 5000
@@ -15,11 +15,22 @@ MAX_READ: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class SourceSeen:
-    """One source that was asked: how many seconds old what it said is, UNKNOWN if that is not told, and whether it could be read."""
+    """One source that was asked: how many seconds old what it said is, below 0 if that is not told, and whether it could be read."""
 
     source: str
     age: float
     is_read: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HostSource:
+    """How much of one of its sources the host let be seen."""
+
+    source: str
+    state: str
+    #: The first of what is in doubt: a code, and what it is about and why for who may inspect; and how many there are besides.
+    doubts: tuple[str, ...]
+    more: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,7 @@ class Ownership:
     listed_usec: int = 0
     deferred: bool = False
     sources: tuple[SourceSeen, ...] = ()
+    host: tuple[HostSource, ...] = ()
     blocked: tuple[Untold, ...] = ()
     unknowns: tuple[Untold, ...] = ()
     managed: str = ""
@@ -89,6 +101,7 @@ def ownership(explained: object) -> Ownership | None:
         listed_usec=number_of(values, "listed_usec"),
         deferred=values.get("deferred") is True,
         sources=tuple(_source(one) for one in _objects(values, "sources")),
+        host=_host(values),
         blocked=tuple(_untold(one) for one in _objects(values, "blocked")),
         unknowns=tuple(_untold(one) for one in _objects(values, "unknowns")),
         managed=text_of(values, "managed"),
@@ -120,8 +133,22 @@ def _objects(values: Raw, name: str) -> list[Raw]:
 
 
 def _source(values: Raw) -> SourceSeen:
-    age = real_of(values, "age")
-    return SourceSeen(text_of(values, "source"), age if age >= 0 else float(UNKNOWN), values.get("read") is True)
+    return SourceSeen(text_of(values, "source"), real_of(values, "age"), values.get("read") is True)
+
+
+def _host(values: Raw) -> tuple[HostSource, ...]:
+    sources = _object(values, "host") or {}
+    return tuple(
+        HostSource(name, text_of(one, "state"), tuple(_doubt(doubt) for doubt in _objects(one, "doubts")), number_of(one, "more"))
+        for name, one in sources.items()
+        if isinstance(name, str) and isinstance(one, Mapping)
+    )
+
+
+def _doubt(values: Raw) -> str:
+    said = " ".join(text for text in (text_of(values, "code"), text_of(values, "subject")) if text)
+    error = text_of(values, "error")
+    return f"{said}: {error}" if error else said
 
 
 def _untold(values: Raw) -> Untold:

@@ -7,6 +7,7 @@ from typing import Final
 
 from devward.ctl.facts import Device, Manager, Spec
 from devward.ctl.npu_facts import Card, Vnpu
+from devward.ctl.owners import is_without_kubelet
 from devward.ctl.reading import sentence
 from devward.ctl.terminal import Tone
 from devward.ctl.when import Times
@@ -225,7 +226,8 @@ def manager_changes(before: Manager, after: Manager, times: Times) -> list[Said]
         if after.blocked_reasons:
             why = ", ".join(map(printable, after.blocked_reasons[:MAX_BLOCKED]))
             more = f" and {len(after.blocked_reasons) - MAX_BLOCKED} more" if len(after.blocked_reasons) > MAX_BLOCKED else ""
-            said.append(Said(f"it is not known who owns the vNPUs: {why}{more}", Tone.WARNING))
+            tone = Tone.PLAIN if is_without_kubelet(after) else Tone.WARNING
+            said.append(Said(f"it is not known who owns the vNPUs: {why}{more}", tone))
         else:
             said.append(Said("it is known again who owns the vNPUs", Tone.GOOD))
     if after.config_state != before.config_state and after.config_state:
