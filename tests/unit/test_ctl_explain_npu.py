@@ -136,9 +136,11 @@ def test_what_an_evaluation_would_add() -> None:
     told = text(explain_npu.of_card(card, None, BOTH, TIMES))
     assert "It is claimed by the Pods with the UIDs u-1, u-2." in told
     assert "The claims on it ask for 10 AI cores." in told
-    vnpu = replace(VNPU, verdict="confirming", grace_start_usec=NOW, confirmations=2, eligible_at_usec=NOW + 600 * USEC)
+    vnpu = replace(
+        VNPU, verdict="confirming", verdict_reason="in\x1b", grace_start_usec=NOW, confirmations=2, eligible_at_usec=NOW + 600 * USEC
+    )
     told = text(explain_npu.of_vnpu(vnpu, None, BOTH, TIMES))
-    assert "The verdict is confirming." in told
+    assert "The verdict is confirming (in\\x1b)." in told
     assert "That nobody owns it was confirmed 2 times; it may be reclaimed in 10 minutes." in told
 
 

@@ -13,8 +13,8 @@ SOURCE = Path(__file__).parents[2] / "src" / "devward"
 #: Loads the daemon's table of observations, when it is asked about a code of it; what is said there and below is of the table alone.
 TABLE = ("ctl.observed", "cluster.observations")
 ALLOWED = {"names", "model", "errors", "text", "config", "bus.connection", "bus.messages", "npu.views"}
-#: What bus.connection itself stands on.
-BENEATH = {"bus.stream", "bus.transport", "bus.watches", "bus.wire"}
+#: What bus.connection and config themselves stand on.
+BENEATH = {"bus.stream", "bus.transport", "bus.watches", "bus.wire", "npu.numbering"}
 
 
 def imported(path: Path) -> set[str]:

@@ -206,7 +206,8 @@ def _verdict(vnpu: Vnpu) -> str:
     why = f" {vnpu.sentence} ({printable(vnpu.reason)})" if vnpu.reason else ""
     if vnpu.verdict == Verdict.UNKNOWN:
         return f"devward has not judged whether it may be reclaimed.{why}"
-    return f"The verdict is {printable(vnpu.verdict) or 'not told'}.{why}"
+    code = f" ({printable(vnpu.verdict_reason)})" if vnpu.verdict_reason else ""
+    return f"The verdict is {printable(vnpu.verdict) or 'not told'}{code}.{why}"
 
 
 def _waiting(vnpu: Vnpu, times: Times) -> list[str]:

@@ -38,6 +38,9 @@ class Manager:
     last_cycle_usec: int = 0
     next_cycle_usec: int = 0
     certificate_expires_usec: int = 0
+    reclaim_mode: str = ""
+    reclaim_state: str = ""
+    reclaim_paused_until_usec: int = 0
     raw: Raw = field(default_factory=dict)
 
     @classmethod
@@ -58,6 +61,9 @@ class Manager:
             last_cycle_usec=number_of(values, "last_cycle_usec"),
             next_cycle_usec=number_of(values, "next_cycle_usec"),
             certificate_expires_usec=number_of(values, "certificate_expires_usec"),
+            reclaim_mode=text_of(values, "reclaim_mode"),
+            reclaim_state=text_of(values, "reclaim_state"),
+            reclaim_paused_until_usec=number_of(values, "reclaim_paused_until_usec"),
             raw=values,
         )
 
