@@ -23,7 +23,7 @@ from devward.cluster.parts import SnapshotBounds
 from devward.cluster.readings import allocations_of
 from devward.cluster.recollection import Loss, Recollection, see_allocations
 from devward.cluster.snapshot import take_snapshot
-from devward.cluster.views import Snapshot
+from devward.cluster.views import Snapshot, Unknown
 from devward.cluster.watch import PodWatch
 from devward.errors import DevwardError
 from devward.npu.inventory import Picture
@@ -63,6 +63,8 @@ class Seen:
     snapshot: Snapshot
     #: The Pods were listed.
     is_listed: bool
+    #: What is unknown of the whole node, but for what is only so since nobody's Pods were asked for.
+    blocked: tuple[Unknown, ...] = ()
 
 
 class Judge(Protocol):
@@ -245,7 +247,7 @@ class OwnersWatcher:
             )
         )
         await self._save(self._known)
-        return Seen(gathered, snapshot, is_listed=is_wanted)
+        return Seen(gathered, snapshot, is_listed=is_wanted, blocked=self.ownership.blocked)
 
     async def _look_light(self, known: Recollection) -> None:
         """See to it that no Pod with a card goes by unseen: what the kubelet gave away is remembered."""
@@ -308,7 +310,7 @@ class OwnersWatcher:
         snapshot, _ = take_snapshot(gathered.parts, gathered.facts, Recollection(), now)
         self._publish(Ownership(snapshot, is_listed=True, listed_usec=self.ownership.listed_usec))
         try:
-            await self._judge.take(Seen(gathered, snapshot, is_listed=True), self._again)
+            await self._judge.take(Seen(gathered, snapshot, is_listed=True, blocked=self.ownership.blocked), self._again)
         except Exception:  # noqa: BLE001
             # The edge of a task, once more: the next look must come.
             _log.exception("Judging broke off, too")

@@ -181,12 +181,12 @@ class Reconciler:
         controls = await self._controls(seen)
         self._notice(controls)
         look = self._look(seen)
-        self._take_in(look, controls)
+        self._take_in(look, seen, controls)
         self._spent = limits.begin_cycle(self._spent)
         eligible = limits.due(self.standing.judgements, self._progress)
         await self._watch(look, eligible)
         controls = await self._controls(seen)
-        self._publish(look, controls)
+        self._publish(look, seen, controls)
         if not self.standing.permission.may_destroy:
             return
         choice = limits.choose(eligible, self._spent, self._rates, self._clock.monotonic())
@@ -229,19 +229,18 @@ class Reconciler:
             shorten=self._shorten,
         )
 
-    def _take_in(self, look: Look, controls: Controls, progress: Progress | None = None) -> None:
+    def _take_in(self, look: Look, seen: Seen, controls: Controls, progress: Progress | None = None) -> None:
         before = self._progress
         self._progress = step(before, look, self._bounds) if progress is None else progress
         judgements = verdict.judge(self._progress, look, self._bounds)
         self.counters += counters.of_look(before, self._progress, look, judgements)
         self._history, went = history.see(self._history, look, self._progress, judgements)
         self._tell_of(went)
-        self._publish(look, controls, judgements)
+        self._publish(look, seen, controls, judgements)
 
-    def _publish(self, look: Look, controls: Controls, judgements: Mapping[str, Judgement] | None = None) -> None:
-        unknowns = look.snapshot.unknowns if look.snapshot is not None else ()
+    def _publish(self, look: Look, seen: Seen, controls: Controls, judgements: Mapping[str, Judgement] | None = None) -> None:
         shown = self.standing.judgements if judgements is None else judgements
-        self.standing = Standing(shown, permission(controls, unknowns), look)
+        self.standing = Standing(shown, permission(controls, seen.blocked), look)
         self._warden.changed()
 
     async def _controls(self, seen: Seen) -> Controls:
@@ -292,7 +291,7 @@ class Reconciler:
             rates=self._rates,
             bounds=self._bounds,
         )
-        self._take_in(fresh, controls, progress)
+        self._take_in(fresh, seen, controls, progress)
         await self._watch(fresh, limits.due(self.standing.judgements, self._progress))
         if isinstance(answer, Refuse):
             self._refused(due, answer.reason, answer.sentence)

@@ -84,7 +84,8 @@ class ReclaimRoom:
         self._judged: dict[str, tuple[VnpuView, Judgement | None, VnpuView]] = {}
         self._reconciler: Reconciler | None = None
         self._is_stopping = False
-        self._state = ReclaimState.OFF
+        #: As it was told of last; None: not yet.
+        self._state: ReclaimState | None = None
 
     # --- views -------------------------------------------------------------------------------------------------------
     @property
@@ -260,18 +261,19 @@ class ReclaimRoom:
     def changed(self) -> None:
         """Verdicts, or what blocks, may be others now."""
         before, self._state = self._state, self.state
-        if before is not self._state:
+        if before is not None and before is not self._state:
             self._record_state(before)
         self._on_change()
 
     def _record_state(self, before: ReclaimState) -> None:
         blocks = self.blocked or (("", ""),)
-        is_free = self._state is ReclaimState.ENFORCING
+        now = self.state
+        is_free = now is ReclaimState.ENFORCING
         self._audit.transition(
             "reclaiming",
             "reclaim-unblocked" if is_free else "reclaim-blocked",
-            f"Reclaiming is {self._state}, and was {before}{'' if is_free or not blocks[0][1] else ': ' + blocks[0][1]}",
-            reason=blocks[0][0] or self._state.value,
+            f"Reclaiming is {now}, and was {before}{'' if is_free or not blocks[0][1] else ': ' + blocks[0][1]}",
+            reason=blocks[0][0] or now.value,
         )
 
     async def load(self) -> "tuple[Breaker, Spent]":
