@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Writes the man pages that follow from code: devward.toml(5) from the configuration's schema, org.devward.Devward1(5) from the interface
-XML, and the tables of devwardd(8) from the reason codes, the observations of a snapshot and the kinds of journal records. A test holds the
-pages in the tree to them.
+XML, and the tables of devwardd(8) from the codes of reasons and verdicts, the observations of a snapshot and the kinds of journal records.
+A test holds the pages in the tree to them.
 
     packaging/man/generate.py [DIRECTORY]      write them, by default beside this file
 """
@@ -9,7 +9,9 @@ pages in the tree to them.
 import re
 import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 HERE = Path(__file__).resolve().parent
@@ -19,6 +21,10 @@ sys.path.insert(0, str(REPOSITORY / "src"))
 from devward import __version__, config, names  # noqa: E402  # the tree's own package, whatever is installed
 from devward.cluster.observations import LEFT_OUT, TABLE, Observation  # noqa: E402
 from devward.model import REASON_TEXT, Reason  # noqa: E402
+from devward.reclaim.contract import NO_TEXT  # noqa: E402
+from devward.reclaim.controls import BLOCKED_TEXT  # noqa: E402
+from devward.reclaim.limits import LIMIT_TEXT  # noqa: E402
+from devward.reclaim.reasons import WHY_TEXT  # noqa: E402
 
 DOC = "org.gtk.GDBus.DocString"
 EMITS = "org.freedesktop.DBus.Property.EmitsChangedSignal"
@@ -27,6 +33,7 @@ DATE = "December 2026"
 MARK_REASONS = '.\\" @REASONS@'
 MARK_EVENTS = '.\\" @EVENTS@'
 MARK_OBSERVATIONS = '.\\" @OBSERVATIONS@'
+MARK_VERDICTS = '.\\" @VERDICTS@'
 
 
 def escape(text: str) -> str:
@@ -231,7 +238,23 @@ def daemon_page() -> str:
     ]
     page = page.replace("@VERSION@", __version__).replace("@DATE@", DATE)
     page = page.replace(MARK_REASONS, "\n".join(reasons)).replace(MARK_EVENTS, "\n".join(events))
-    return page.replace(MARK_OBSERVATIONS, "\n".join(observations()))
+    return page.replace(MARK_OBSERVATIONS, "\n".join(observations())).replace(MARK_VERDICTS, "\n".join(verdicts()))
+
+
+def verdicts() -> list[str]:
+    """Why a verdict is what it is, and what stops reclaiming."""
+    groups: tuple[tuple[str, Mapping[Any, str]], ...] = (
+        ("Verdicts", WHY_TEXT),
+        ("What stops reclaiming", BLOCKED_TEXT),
+        ("Rates", LIMIT_TEXT),
+        ("The last look before a destruction", NO_TEXT),
+    )
+    lines = []
+    for title, texts in groups:
+        lines.append(f".SS {escape(title)}")
+        for code, text in texts.items():
+            lines += [".TP", f".B {escape(code)}", escape(text)]
+    return lines
 
 
 def observations() -> list[str]:
