@@ -13,7 +13,7 @@ from typing import Final
 
 from devward.cluster.views import CardState
 from devward.npu.facts import Expected
-from devward.npu.numbering import WILDCARD, vfid_of, window
+from devward.npu.numbering import vfid_of, window
 from devward.reclaim.confirmation import Bounds, Progress, step
 from devward.reclaim.controls import Controls, permission
 from devward.reclaim.limits import LIMIT_TEXT, Due, Rates, Spent, limit
@@ -178,7 +178,8 @@ def _misdescribed(expected: Expected | None, vnpu: VnpuFacts | None, card: CardS
     told = (expected.vdev, expected.template, expected.phy, expected.die)
     if not all((expected.boot_id, expected.template, expected.die)) or told != (vnpu.vdev, vnpu.template, card.phy, card.die):
         return _no(No.OTHER_VNPU)
-    if expected.vdev == WILDCARD or expected.vdev not in window(expected.phy) or expected.vfid != vfid_of(expected.vdev):
+    # 65535, by which the library destroys every vNPU of a chip, is in no window.
+    if expected.vdev not in window(expected.phy) or expected.vfid != vfid_of(expected.vdev):
         return _no(No.OUTSIDE_WINDOW)
     return None
 
