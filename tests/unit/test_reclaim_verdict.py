@@ -341,6 +341,10 @@ def test_what_was_not_asked_about_is_unknown() -> None:
     assert judged(look).reason == Why.HOST_NOT_ASKED
 
 
+def test_what_is_said_of_another_vnpu_is_not_taken() -> None:
+    assert judged(look_of(sights={"v0100": sight(101)})).reason == Why.HOST_NOT_ASKED
+
+
 @pytest.mark.parametrize("finding", Finding)
 def test_descriptors_are_told_apart_from_the_whole(finding: Finding) -> None:
     for given in (sight(descriptors=finding, uda=Finding.HELD), finding):
