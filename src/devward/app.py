@@ -8,7 +8,7 @@ import socket
 import sys
 import uuid
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from devward import __version__, config, names
 from devward.allocation import AllocationCheck
@@ -34,10 +34,14 @@ from devward.notify import Notifier
 from devward.npu.room import NpuRoom
 from devward.npu.sources import CardSource, VnpuSource
 from devward.pinning import Pinning
+from devward.reclaim.room import ReclaimRoom
 from devward.remembered import Remembered, with_bounded_pause
 from devward.service import Identification, Service, own_request
 from devward.state import Lock, StateStore
 from devward.worker import Worker
+
+if TYPE_CHECKING:  # a host without NPUs loads nothing of them
+    from devward.cluster.owners import Judge
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +133,22 @@ class Daemon:
             state_directory=self._options.state_directory,
             clock=self._clock,
             has_pinned=lambda: self._pins.has_vnpus,
+            judge=self._judge,
             on_change=self._owners_changed,
+        )
+        self._reclaim = ReclaimRoom(
+            self._loaded.config.reclaim,
+            self._npus,
+            remembered=self._remembered,
+            state_directory=self._options.state_directory,
+            audit=self._audit,
+            clock=self._clock,
+            new_id=_new_id,
+            no_reclaim=self._options.no_reclaim,
+            pins=self._pins.report,
+            look=self._cluster.look,
+            on_change=self._publish_soon,
+            on_reclaimed=self._reclaimed,
         )
         self._reconciler = CdiReconciler(
             self._loaded.config.cdi,
@@ -148,6 +167,7 @@ class Daemon:
             reconciler=self._reconciler,
             npus=self._npus,
             cluster=self._cluster,
+            reclaim=self._reclaim,
             pins=self._pins,
             remembered_state=self._remembered,
             audit=self._audit,
@@ -203,9 +223,12 @@ class Daemon:
 
     async def _close(self) -> None:
         """End in the order opposite to the start, each step within a bound."""
+        # A vNPU that is being destroyed is waited for first, and its outcome put on record.
+        await self._reclaim.finish()
         try:
             async with asyncio.timeout(STOP_DEADLINE):
                 await self._cluster.close()
+                self._reclaim.close()
                 await self._npus.close()
                 await self._registry.close()
                 await self._reconciler.close()
@@ -301,6 +324,9 @@ class Daemon:
         self._cluster.npus_changed()
         self._owners_changed()
 
+    def _judge(self) -> "Judge":
+        return self._reclaim.judge()
+
     def _claims(self, die: str) -> tuple[Reason, str] | None:
         return self._cluster.objection(die)
 
@@ -310,6 +336,10 @@ class Daemon:
 
     def _repaired(self, file: str, cause: RepairCause) -> None:
         self._bus.spec_repaired(file, cause)
+        self._publish_soon()
+
+    def _reclaimed(self, vdev: int, phy: int, template: str, request_id: str) -> None:
+        self._bus.vnpu_reclaimed(vdev, phy, template, request_id)
         self._publish_soon()
 
     def _refused(self, device: str, node: str, allocation: Allocation, request: ActionRequest) -> None:
@@ -405,6 +435,7 @@ class Daemon:
         self._registry.configure(loaded.config.hypervisor)
         await self._npus.configure(loaded.config.npu)
         await self._cluster.configure(loaded.config.cluster)
+        await self._reclaim.configure(loaded.config.reclaim)
         await self._reconciler.configure(loaded.config.cdi)
         self._loaded = loaded
         self._audit.event(

@@ -266,6 +266,8 @@ class Reason(StrEnum):
     OWNERS_UNKNOWN = "owners-unknown"
     OWNERS_NOT_KEPT = "owners-not-kept"
     CLUSTER_CERTIFICATE = "cluster-certificate"
+    MASS_RECLAIM = "mass-reclaim"
+    RECLAIM_BLOCKED = "reclaim-blocked"
     PIN_UNMATCHED = "pin-unmatched"
     PIN_OTHER_IDENTITY = "pin-other-identity"
     # the daemon
@@ -371,6 +373,8 @@ REASON_TEXT: Mapping[Reason, str] = MappingProxyType(
         Reason.OWNERS_UNKNOWN: "Who owns the vNPUs of this host cannot be told, and so every one of them counts as used.",
         Reason.OWNERS_NOT_KEPT: "Which Pods were seen with NPUs could not be saved, and would be forgotten at a restart of devwardd.",
         Reason.CLUSTER_CERTIFICATE: "The certificate with which the API server is asked expires soon, or has expired.",
+        Reason.MASS_RECLAIM: "vNPUs on too many NPUs became eligible at a time; none is reclaimed until an administrator releases that.",
+        Reason.RECLAIM_BLOCKED: "Reclaiming is stopped by a fault of this host or of devward, whatever is known of owners.",
         Reason.PIN_UNMATCHED: "The pin matches no NPU and no vNPU; it stays, for one that may come.",
         Reason.PIN_OTHER_IDENTITY: "The vNPU is not known to be the one that was pinned, as after a reboot: it is protected all the same,"
         " and must be pinned again to be offered.",

@@ -135,6 +135,8 @@ LOCK_FILE: Final = "devwardd.lock"
 STATE_FILE: Final = "state.json"
 #: Which Pods were seen with NPUs since boot, and which Node is this host's.
 OWNERS_FILE: Final = "owners.json"
+#: Whether the breaker of reclaiming is latched, and what the hour has seen.
+RECLAIM_FILE: Final = "reclaim.json"
 BACKUP_DIRECTORY: Final = "backup"
 #: Of the broker of the vendor's library: its socket, made by devward-dcmi.socket, and what it holds while it destroys.
 BROKER_SOCKET: Final = "/run/devward-dcmi/socket"

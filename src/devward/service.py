@@ -29,6 +29,7 @@ from devward.model import (
     ManagerView,
     Outcome,
     Reason,
+    ReclaimMode,
     SpecState,
     SpecView,
     Trigger,
@@ -36,6 +37,7 @@ from devward.model import (
 from devward.npu.room import NpuRoom
 from devward.pinning import Pinning
 from devward.readiness import IN_ORDER, DeviceStanding, NpuStanding, Readiness, judge
+from devward.reclaim.room import ReclaimRoom
 from devward.remembered import Remembered
 from devward.state import Pause, State
 
@@ -62,6 +64,7 @@ class Service:
         reconciler: CdiReconciler,
         npus: NpuRoom,
         cluster: ClusterRoom,
+        reclaim: ReclaimRoom,
         pins: Pinning,
         remembered_state: Remembered,
         audit: Audit,
@@ -77,6 +80,7 @@ class Service:
         self._reconciler = reconciler
         self._npus = npus
         self._cluster = cluster
+        self._reclaim = reclaim
         self._pins = pins
         self._remembered = remembered_state
         self._audit = audit
@@ -140,6 +144,9 @@ class Service:
     def manager(self) -> ManagerView:
         """Return what is published of the daemon."""
         readiness = self.readiness()
+        standing = self._cluster.standing()
+        blocked = (*(code for code, _ in self._reclaim.blocked), *standing.blocked_reasons)
+        standing = replace(standing, blocked_reasons=blocked)
         return ManagerView(
             version=self._identification.version,
             node_name=self._identification.node_name,
@@ -150,7 +157,10 @@ class Service:
             cdi_paused_until_usec=self._reconciler.paused_until_usec,
             audit_dropped=self._dropped(),
             config_state=self._config_state(),
-            **asdict(self._cluster.standing()),
+            **asdict(standing),
+            reclaim_mode=self._reclaim.mode,
+            reclaim_state=self._reclaim.state,
+            reclaim_paused_until_usec=self._reclaim.paused_until_usec,
         )
 
     def devices(self) -> Sequence[DeviceView]:
@@ -167,7 +177,7 @@ class Service:
 
     def vnpus(self) -> "Sequence[VnpuView]":
         """Return every vNPU."""
-        return self._npus.vnpus()
+        return self._reclaim.judged(self._npus.vnpus())
 
     def explain_card(self, name: str, *, full: bool) -> str:
         """Return what is known of an NPU, as explain_vnpu()."""
@@ -186,6 +196,7 @@ class Service:
             "card": asdict(card) if card is not None else None,
             **self._pins.of_vnpu(name, full=full),
             **self._cluster.explain(card, name, full=full),
+            **self._reclaim.explain(name, full=full),
         }
         return json.dumps(told, ensure_ascii=True)
 
@@ -209,6 +220,7 @@ class Service:
             "specs": [asdict(view) for view in self.specs()],
             "npus": self._npus.describe(self.cards()),
             "ownership": self._cluster.describe(full=full),
+            "reclaim": self._reclaim.describe(full=full),
             "pins": self._pins.describe(full=full),
             # The text of a finding may name what another tool or workload has; the general sentence does not.
             "findings": [asdict(finding if full else replace(finding, text=REASON_TEXT[finding.code])) for finding in self.findings()],
@@ -316,6 +328,32 @@ class Service:
             record.succeed("The Node is taken for this host's from the next look on, and all waiting begins again")
             return (ActionResult(uid, Outcome.SUCCESS, Reason.OK),)
 
+    async def reclaim_vnpu(
+        self, request: ActionRequest, vdev: int, identity: str, *, dry_run: bool, shorten: bool
+    ) -> tuple[ActionResult, ...]:
+        """Have one vNPU reclaimed by all the rules, or say what is against it. Raises NoSuchVnpu."""
+        return await self._reclaim.reclaim_vnpu(request, vdev, identity, dry_run=dry_run, shorten=shorten)
+
+    async def reclaim_orphans(self, request: ActionRequest, *, dry_run: bool, shorten: bool) -> tuple[ActionResult, ...]:
+        """Have every vNPU reclaimed that nobody seems to have, by all the rules, or say what is against each."""
+        return await self._reclaim.reclaim_orphans(request, dry_run=dry_run, shorten=shorten)
+
+    async def release_breaker(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        """Agree to what was eligible while too much of it was."""
+        return await self._reclaim.release_breaker(request)
+
+    async def set_reclaim_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
+        """Set the mode over the configuration's, until it is set again."""
+        return await self._reclaim.set_mode(request, mode)
+
+    async def pause_reclaim(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
+        """Destroy nothing for some seconds."""
+        return await self._reclaim.pause(request, seconds, reason)
+
+    async def resume_reclaim(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        """End a pause of reclaiming."""
+        return await self._reclaim.resume(request)
+
     async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """Apply the configuration on disk. Raises ConfigRefused, and then the old one stays in force."""
         with self._audit.begin("action", "Reload was asked for", member="Reload", request=request) as record:
@@ -359,6 +397,7 @@ class Service:
             *self._reconciler.findings(),
             *self._npus.findings(),
             *self._cluster.findings(),
+            *self._reclaim.findings(),
             *self._pins.findings(),
         ]
 

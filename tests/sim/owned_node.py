@@ -60,6 +60,14 @@ class OwnedNode:
         kubelets.process(pid, listens=(f"{PLUGINS}/kubelet.sock",), line=("/usr/bin/kubelet", f"--kubeconfig={KUBECONFIG}"))
         self.plugins = plugins
 
+    def show_nodes(self) -> None:
+        """Let the broker see the very nodes that devwardd sees; devwardd must run."""
+        devices = self.node.host.devices
+        if not devices.is_symlink():
+            devices.rmdir()
+        devices.unlink(missing_ok=True)
+        devices.symlink_to(f"/proc/{self.daemon.pid}/root/dev")
+
     def state(self, name: str, *, checkpoint: str = "") -> None:
         """Let the node be in a recorded state; the checkpoint may be of another one."""
         (self.plugins / "kubelet_internal_checkpoint").write_bytes(body(f"{whole_name(checkpoint or name)}.checkpoint.json"))

@@ -1,8 +1,10 @@
 """Drivers for dynamic resource allocation, by the kubelet's files: every name, and nothing missed that is there and cannot be read."""
 
+import contextlib
 import errno
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -253,6 +255,32 @@ def test_a_disk_that_fails(root: Root, monkeypatch: pytest.MonkeyPatch, failing:
         found = root.read()
     assert found.unreadable
     assert os.strerror(errno.EIO) in found.problem
+
+
+@pytest.mark.parametrize(("error", "is_unreadable"), [(errno.EACCES, True), (errno.EIO, True), (errno.ENOENT, False)])
+def test_an_entry_that_cannot_be_looked_at_may_be_any_plugin_but_one_that_has_gone_is_none(
+    root: Root, monkeypatch: pytest.MonkeyPatch, error: int, is_unreadable: bool
+) -> None:
+    class Entry:
+        name = "odd-reg.sock"
+
+        def stat(self, *, follow_symlinks: bool) -> os.stat_result:
+            assert not follow_symlinks
+            raise OSError(error, os.strerror(error))
+
+    root.plugin(f"{NPU}-reg.sock")
+    actual = os.scandir
+
+    @contextlib.contextmanager
+    def scandir(directory: int) -> Iterator[list[object]]:
+        with actual(directory) as entries:
+            yield [Entry(), *entries]
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.scandir", scandir)
+        found = root.read()
+    assert (found.names, found.unreadable) == ({NPU}, is_unreadable)
+    assert (f"{REGISTRY}/odd-reg.sock: {os.strerror(error)}" == found.problem) is is_unreadable
 
 
 def test_nothing_is_written_and_no_descriptor_stays(root: Root) -> None:

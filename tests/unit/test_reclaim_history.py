@@ -134,6 +134,15 @@ def test_the_history_is_bounded() -> None:
     assert told.history.gone[-1].was.identity == f"n{MAX_ENTRIES + 8}"
 
 
+@pytest.mark.parametrize("fate", Fate)
+def test_every_fate_has_its_reason(fate: Fate) -> None:
+    told = Chronicle()
+    told.look()
+    gone = Gone(1, fate, told.history.present[MINE])
+    assert gone.sentence.endswith(".")
+    assert {Verdict.DESTROYED.value, Verdict.VANISHED_FOREIGN.value} < set(Fate)
+
+
 # --- leaks -----------------------------------------------------------------------------------------------------------------------------
 def test_leaks_by_card_and_by_pod() -> None:
     told = Chronicle(vnpus=(vnpu_of(100), vnpu_of(116, cores=-1.0)))

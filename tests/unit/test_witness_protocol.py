@@ -33,9 +33,8 @@ from devward.npu.protocol import (
     parse_request,
     request_id,
 )
-from sim.statements import ASKED, CONTAINER, DOUBTED, KUBELET, READ, UID, VNPU, clean, full, statements
+from sim.statements import ASKED, CONTAINER, DOUBTED, KUBELET, PRINTABLE, READ, UID, VNPU, clean, full, statements
 
-PRINTABLE = st.characters().filter(str.isprintable)
 REQUESTS = st.builds(
     WitnessRequest,
     st.integers(0, (1 << 53) - 1),

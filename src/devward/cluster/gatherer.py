@@ -24,12 +24,11 @@ from devward.cluster.managers import Drivers
 from devward.cluster.node import NodeFacts, parse_node
 from devward.cluster.observations import ROWS, Look, api_code, sentence
 from devward.cluster.parts import HostFacts, Part, Parts
-from devward.cluster.statement import AskedVnpu, KubeletSight, SourceSight, Statement, VnpuSight
+from devward.cluster.statement import AskedVnpu, ContainerSight, KubeletSight, SourceSight, Statement, VnpuSight
 from devward.cluster.this_host import read_this_host
 from devward.cluster.witness import WitnessedHost, kubelet_scan
 from devward.config import ClusterConfig
 from devward.npu.inventory import Picture, Unavailable
-from devward.npu.views import Use
 from devward.text import printable
 from devward.worker import Worker, WorkerHung
 
@@ -71,6 +70,10 @@ class Gathered:
     sights: Mapping[str, VnpuSight]
     #: How much of each of its sources the host let be seen, by name.
     host: Mapping[str, SourceSight]
+    #: Every container that the host shows; None: it did not say.
+    containers: tuple[ContainerSight, ...] | None
+    #: The runtime that the Node names; None where it could not be read.
+    runtime: str | None
     #: No process listens as a kubelet, and none is in doubt.
     is_without_kubelet: bool
 
@@ -87,12 +90,22 @@ class _Host:
 class Gatherer:
     """Gathers, one look at a time."""
 
-    def __init__(self, config: ClusterConfig, npus: Npus, *, worker: Worker, clock: Clock, readers: Readers | None = None) -> None:
-        """Ask nothing yet. `worker` reads files."""
+    def __init__(
+        self,
+        config: ClusterConfig,
+        npus: Npus,
+        *,
+        worker: Worker,
+        clock: Clock,
+        ask_about: Callable[[Picture], frozenset[str]],
+        readers: Readers | None = None,
+    ) -> None:
+        """Ask nothing yet. `worker` reads files, `ask_about` returns the names of the vNPUs whose users are worth a search of the host."""
         self._config = config
         self._npus = npus
         self._worker = worker
         self._clock = clock
+        self._ask_about = ask_about
         self._readers = readers or Readers(CheckpointReader().read)
         self._api: Api | None = None
         self._kubelet: KubeletSight | None = None
@@ -127,7 +140,8 @@ class Gatherer:
         facts = await self._this_host()
         node = _node_of(looked.node, facts.node_name)
         asked = self._to_be_asked(npus.value)
-        host = await self._ask_broker(tuple(asked.values()), node.runtime_version if node is not None else None)
+        runtime = node.runtime_version if node is not None else None
+        host = await self._ask_broker(tuple(asked.values()), runtime)
         kubelet = (
             Part(host.at, kubelet_scan(host.said.kubelet)) if host.said is not None else Part[KubeletScan](host.at, None, host.failure)
         )
@@ -140,6 +154,8 @@ class Gatherer:
             facts,
             {name: sight for name, sight in found.items() if sight is not None},
             _sources(host.said),
+            host.said.containers if host.said is not None else None,
+            runtime,
             is_without_kubelet=[doubt.code for doubt in doubts] == [KubeletDoubt.NOT_FOUND] and not self._config.kubeconfig,
         )
 
@@ -193,14 +209,15 @@ class Gatherer:
         except WorkerHung:
             return HostFacts(name, "", frozenset())
 
-    @staticmethod
-    def _to_be_asked(picture: Picture | None) -> dict[str, AskedVnpu]:
-        """Return the vNPUs whose users are looked for: a scan of descriptors costs, and what is in use needs none."""
+    def _to_be_asked(self, picture: Picture | None) -> dict[str, AskedVnpu]:
+        """Return the vNPUs whose users are looked for, by name."""
         if picture is None:
             return {}
-        idle = [vnpu for vnpu in picture.vnpus if vnpu.use is Use.IDLE and vnpu.name in picture.numbers]
+        names = self._ask_about(picture)
+        found = [(vnpu, picture.nodes.get(vnpu.name)) for vnpu in picture.vnpus if vnpu.name in names]
         # An id that two chips list is vouched for by nobody, and cannot be asked about twice.
-        return {vnpu.name: AskedVnpu(vnpu.vdev, *picture.numbers[vnpu.name]) for vnpu in {one.vdev: one for one in idle}.values()}
+        single = {vnpu.vdev: (vnpu.name, node) for vnpu, node in found if node is not None}
+        return {name: AskedVnpu(vdev, node.major, node.minor) for vdev, (name, node) in single.items()}
 
     async def _ask_broker(self, vnpus: tuple[AskedVnpu, ...], runtime: str | None) -> _Host:
         at = self._clock.monotonic()
@@ -245,10 +262,10 @@ class _Asked:
         return cls(answer, answer, answer if pods else answer_of(None, now))
 
 
-def nothing_gathered(failure: Failure, now: float) -> Parts:
-    """Return the parts where gathering itself broke off."""
+def nothing_gathered(failure: Failure, now: float) -> Gathered:
+    """Return what there is where gathering itself, or what follows it, broke off."""
     asked = _Asked.none(failure, now, pods=True)
-    return Parts(
+    parts = Parts(
         asked.node,
         asked.lease,
         asked.pods,
@@ -258,6 +275,7 @@ def nothing_gathered(failure: Failure, now: float) -> Parts:
         host=Part(now, failure=failure),
         npus=Part(now, failure=failure),
     )
+    return Gathered(parts, HostFacts("", "", frozenset()), {}, {}, None, None, is_without_kubelet=False)
 
 
 def _node_of(answer: Answer, name: str) -> NodeFacts | None:

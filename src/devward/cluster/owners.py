@@ -7,9 +7,9 @@ could be asked. Events only say "look again". Nothing waits for a look.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from devward.clock import Clock
 from devward.cluster.answers import Failure
@@ -19,12 +19,14 @@ from devward.cluster.gatherer import Gathered, Gatherer, nothing_gathered
 from devward.cluster.keeping import Keeping
 from devward.cluster.observations import Look, sentence
 from devward.cluster.ownership import Ownership
-from devward.cluster.parts import HostFacts, SnapshotBounds
+from devward.cluster.parts import SnapshotBounds
 from devward.cluster.readings import allocations_of
 from devward.cluster.recollection import Loss, Recollection, see_allocations
 from devward.cluster.snapshot import take_snapshot
+from devward.cluster.views import Snapshot, Unknown
 from devward.cluster.watch import PodWatch
 from devward.errors import DevwardError
+from devward.npu.inventory import Picture
 from devward.text import printable
 from devward.worker import Worker, WorkerHung
 
@@ -53,6 +55,28 @@ class Pace:
     bounds: SnapshotBounds = field(default_factory=SnapshotBounds)
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look: what was gathered, and what that comes to."""
+
+    gathered: Gathered
+    snapshot: Snapshot
+    #: The Pods were listed.
+    is_listed: bool
+    #: What is unknown of the whole node, but for what is only so since nobody's Pods were asked for.
+    blocked: tuple[Unknown, ...] = ()
+
+
+class Judge(Protocol):
+    """Judges by what was seen, and acts on it."""
+
+    def ask_about(self, picture: Picture) -> frozenset[str]:
+        """Return the names of the vNPUs whose users are worth a search of the host."""
+
+    async def take(self, seen: Seen, again: Callable[[], Awaitable[Seen]]) -> None:
+        """Take a look in; `again` has everything looked at anew. No other look is taken before it returns."""
+
+
 #: Tests have another one, so that they need not wait for minutes.
 PACE: Final = Pace()
 
@@ -65,6 +89,7 @@ class OwnersWatcher:
         gatherer: Gatherer,
         keeping: Keeping,
         saver: Worker,
+        judge: Judge,
         *,
         clock: Clock,
         is_wanted: Callable[[], bool],
@@ -75,6 +100,7 @@ class OwnersWatcher:
         self._gatherer = gatherer
         self._keeping = keeping
         self._saver = saver
+        self._judge = judge
         self._clock = clock
         self._is_wanted = is_wanted
         self._on_change = on_change
@@ -177,9 +203,20 @@ class OwnersWatcher:
         except Exception as error:  # noqa: BLE001
             # The edge of a task: whatever it was, nothing that was published is known to hold, and the next look must come.
             _log.exception("A look at who owns the vNPUs broke off")
-            self._publish_failure(Failure(Look.PART_MISSING.value, sentence(Look.PART_MISSING, printable(type(error).__name__))))
+            await self._fail(Failure(Look.PART_MISSING.value, sentence(Look.PART_MISSING, printable(type(error).__name__))))
 
     async def _look(self, known: Recollection, *, is_wanted: bool) -> None:
+        seen = await self._see(known, is_wanted=is_wanted)
+        self._watch(seen.gathered, is_wanted=is_wanted)
+        await self._judge.take(seen, self._again)
+
+    async def _again(self) -> Seen:
+        # Without a look before this one nothing is remembered, which may hide any Pod.
+        known = self._known if self._known is not None else Recollection(loss=Loss("nothing was seen yet"))
+        return await self._see(known, is_wanted=True)
+
+    async def _see(self, known: Recollection, *, is_wanted: bool) -> Seen:
+        """Gather, join, publish and keep."""
         gathered = await self._gatherer.gather(pods=is_wanted)
         moment = self._now()
         snapshot, self._known = take_snapshot(
@@ -210,7 +247,7 @@ class OwnersWatcher:
             )
         )
         await self._save(self._known)
-        self._watch(gathered, is_wanted=is_wanted)
+        return Seen(gathered, snapshot, is_listed=is_wanted, blocked=self.ownership.blocked)
 
     async def _look_light(self, known: Recollection) -> None:
         """See to it that no Pod with a card goes by unseen: what the kubelet gave away is remembered."""
@@ -266,12 +303,17 @@ class OwnersWatcher:
         self._watch_task = asyncio.get_running_loop().create_task(watch.run(), name="watch of Pods")
 
     # --- publishing ----------------------------------------------------------------------------------------------------
-    def _publish_failure(self, failure: Failure) -> None:
-        """Publish that everything of the node is unknown."""
+    async def _fail(self, failure: Failure) -> None:
+        """Publish that everything of the node is unknown, and let it be judged so."""
         now = self._now()
-        nothing = nothing_gathered(failure, now.monotonic)
-        snapshot, _ = take_snapshot(nothing, HostFacts("", "", frozenset()), Recollection(), now)
+        gathered = nothing_gathered(failure, now.monotonic)
+        snapshot, _ = take_snapshot(gathered.parts, gathered.facts, Recollection(), now)
         self._publish(Ownership(snapshot, is_listed=True, listed_usec=self.ownership.listed_usec))
+        try:
+            await self._judge.take(Seen(gathered, snapshot, is_listed=True, blocked=self.ownership.blocked), self._again)
+        except Exception:  # noqa: BLE001
+            # The edge of a task, once more: the next look must come.
+            _log.exception("Judging broke off, too")
 
     def _publish(self, ownership: Ownership) -> None:
         self.ownership = ownership

@@ -11,7 +11,7 @@ from devward.npu.room import NpuRoom
 from devward.text import printable
 
 if TYPE_CHECKING:  # a host without NPUs loads nothing of them
-    from devward.cluster.owners import OwnersWatcher
+    from devward.cluster.owners import Judge, OwnersWatcher
     from devward.cluster.ownership import Ownership
     from devward.npu.views import CardView
     from devward.worker import Worker
@@ -39,14 +39,20 @@ class ClusterRoom:
         state_directory: str,
         clock: Clock,
         has_pinned: Callable[[], bool],
+        judge: "Callable[[], Judge]",
         on_change: Callable[[], None],
     ) -> None:
-        """Load nothing yet. `has_pinned` tells whether a vNPU is pinned, which may only be offered while no Pod claims its NPU."""
+        """Load nothing yet.
+
+        `has_pinned` tells whether a vNPU is pinned, which may only be offered while no Pod claims its NPU. `judge` returns what judges
+        every look.
+        """
         self._config = config
         self._npus = npus
         self._state_directory = state_directory
         self._clock = clock
         self._has_pinned = has_pinned
+        self._judge = judge
         self._on_change = on_change
         self._watcher: OwnersWatcher | None = None
         self._reconfigure: Callable[[ClusterConfig], None] = lambda _: None
@@ -180,12 +186,14 @@ class ClusterRoom:
 
         reader, saver = Worker("cluster"), Worker("owners")
         self._workers = (reader, saver)
-        gatherer = Gatherer(self._config, self._npus, worker=reader, clock=self._clock)
+        judge = self._judge()
+        gatherer = Gatherer(self._config, self._npus, worker=reader, clock=self._clock, ask_about=judge.ask_about)
         self._reconfigure = gatherer.configure
         return owners.OwnersWatcher(
             gatherer,
             Keeping(self._state_directory),
             saver,
+            judge,
             clock=self._clock,
             is_wanted=lambda: self._has_pinned() or self._npus.has_idle(),
             on_change=self._on_change,

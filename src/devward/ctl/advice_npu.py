@@ -163,6 +163,20 @@ NPU_ADVICE: Final[Mapping[Reason, Advice]] = MappingProxyType(
             "Nothing is lost while devwardd runs. No vNPU is reclaimed until it could be saved.",
             (_step("Look at the state directory: its file system is full, read-only or hangs.", "df /var/lib/devward"),),
         ),
+        Reason.MASS_RECLAIM: Advice(
+            "Nothing is lost: the vNPUs stay. So many at a time rather mean that Pods or evidence vanished than that nobody owns them.",
+            (
+                _step("See which they are, and by what.", "devwardctl vnpus", "devwardctl explain v0100"),
+                _step("If they really belong to nobody, agree to them.", "devwardctl reclaim release"),
+            ),
+        ),
+        Reason.RECLAIM_BLOCKED: Advice(
+            "No vNPU is reclaimed. Containers are not affected.",
+            (
+                _step("See what stops it.", "devwardctl status", "devwardctl findings"),
+                _step("Where the state was damaged: look at the pins, set what is missing, and enforce again.", "devwardctl pins"),
+            ),
+        ),
         Reason.CLUSTER_CERTIFICATE: Advice(
             "When it has expired the API server refuses devward, who owns what is unknown, and nothing is reclaimed.",
             (

@@ -90,6 +90,10 @@ class Unasked:
     text: str
 
 
+#: What asking for a destruction comes to.
+Destruction = DestroyAnswer | RefusedAnswer | Unasked | Unavailable
+
+
 class _Unreached(Exception):
     """There is no connection: nothing was sent."""
 
@@ -192,7 +196,7 @@ class BrokerClient:
             return self._host.failed(_garbled("it tells of other vNPUs than were asked about"))
         return answer.statement
 
-    async def destroy(self, expected: Expected, runtime: str, request: str) -> DestroyAnswer | RefusedAnswer | Unasked | Unavailable:
+    async def destroy(self, expected: Expected, runtime: str, request: str) -> Destruction:
         """Have the library destroy one vNPU, if it is exactly this one and nobody uses it. Asked at once, and once only.
 
         `runtime` is the Node's containerRuntimeVersion, `request` the id of the records about it. DestroyAnswer: the library was called.

@@ -13,8 +13,9 @@ from devward.model import REASON_TEXT, Finding, NpuDevices, Reason, Trigger
 
 if TYPE_CHECKING:  # a host without NPUs loads nothing of them
     from devward.cluster.statement import AskedVnpu, Statement
-    from devward.npu.client import BrokerClient
+    from devward.npu.client import BrokerClient, Destruction
     from devward.npu.document import Outfit
+    from devward.npu.facts import Expected
     from devward.npu.inventory import Picture, Unavailable
     from devward.npu.pins import Sight
     from devward.npu.views import CardView, VnpuView
@@ -102,6 +103,21 @@ class NpuRoom:
 
             return Unavailable(Reason.NPU_BROKER_UNREACHABLE, "there are no NPUs")
         return await self._client.witness(vnpus, runtime)
+
+    def sequence(self, vdev: int) -> int | None:
+        """Return a number that grows with each event by which a vNPU's node may have become another one; None: it cannot be told."""
+        return self._watcher.sequence(vdev) if self._watcher is not None else None
+
+    async def destroy(self, expected: "Expected", runtime: str, request: str) -> "Destruction":
+        """Have the broker destroy a vNPU, once, and look at the NPUs again; as BrokerClient.destroy()."""
+        if self._client is None:
+            from devward.npu.client import Unasked
+
+            return Unasked(Reason.NPU_BROKER_UNREACHABLE, "there are no NPUs")
+        try:
+            return await self._client.destroy(expected, runtime, request)
+        finally:
+            self.look(Trigger.TIMER)
 
     # --- views -------------------------------------------------------------------------------------------------------
     def cards(self) -> "Sequence[CardView]":
