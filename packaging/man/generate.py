@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Writes the man pages that follow from code: devward.toml(5) from the configuration's schema, org.devward.Devward1(5) from the interface
-XML, and the tables of devwardd(8) from the codes of reasons and verdicts, the observations of a snapshot and the kinds of journal records.
-A test holds the pages in the tree to them.
+XML, and the tables of devwardd(8) from the codes that there are, the observations of a snapshot and the kinds of journal records. A test
+holds the pages in the tree to them.
 
     packaging/man/generate.py [DIRECTORY]      write them, by default beside this file
 """
@@ -11,7 +11,6 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 HERE = Path(__file__).resolve().parent
@@ -33,6 +32,7 @@ DATE = "December 2026"
 MARK_REASONS = '.\\" @REASONS@'
 MARK_EVENTS = '.\\" @EVENTS@'
 MARK_OBSERVATIONS = '.\\" @OBSERVATIONS@'
+MARK_BLOCKS = '.\\" @BLOCKS@'
 MARK_VERDICTS = '.\\" @VERDICTS@'
 
 
@@ -238,23 +238,25 @@ def daemon_page() -> str:
     ]
     page = page.replace("@VERSION@", __version__).replace("@DATE@", DATE)
     page = page.replace(MARK_REASONS, "\n".join(reasons)).replace(MARK_EVENTS, "\n".join(events))
-    return page.replace(MARK_OBSERVATIONS, "\n".join(observations())).replace(MARK_VERDICTS, "\n".join(verdicts()))
+    page = page.replace(MARK_BLOCKS, "\n".join(coded(BLOCKED_TEXT))).replace(MARK_VERDICTS, "\n".join(verdicts()))
+    return page.replace(MARK_OBSERVATIONS, "\n".join(observations()))
+
+
+def coded(texts: Mapping[str, str]) -> list[str]:
+    """A list of codes, each with its sentence."""
+    return [line for code, text in texts.items() for line in (".TP", f".B {escape(code)}", escape(text))]
 
 
 def verdicts() -> list[str]:
-    """Why a verdict is what it is, and what stops reclaiming."""
-    groups: tuple[tuple[str, Mapping[Any, str]], ...] = (
-        ("Verdicts", WHY_TEXT),
-        ("What stops reclaiming", BLOCKED_TEXT),
-        ("Rates", LIMIT_TEXT),
-        ("The last look before a destruction", NO_TEXT),
-    )
-    lines = []
-    for title, texts in groups:
-        lines.append(f".SS {escape(title)}")
-        for code, text in texts.items():
-            lines += [".TP", f".B {escape(code)}", escape(text)]
-    return lines
+    """Why a vNPU may be destroyed, has to wait, or was not destroyed after all."""
+    return [
+        ".SS Verdicts",
+        *coded(WHY_TEXT),
+        ".SS Limits, where it might be destroyed and is not yet",
+        *coded(LIMIT_TEXT),
+        ".SS What is found right before it would be destroyed",
+        *coded(NO_TEXT),
+    ]
 
 
 def observations() -> list[str]:
