@@ -205,6 +205,7 @@ class Daemon:
             return self._leave(lost)
         finally:
             self._service.stopping_now = True
+            self._reclaim.begin_to_stop()
             if self._recheck is not None:
                 self._recheck.cancel()
             for task in (pulse, lost, stop, first, *self._tasks):
@@ -317,6 +318,7 @@ class Daemon:
             )
 
     def _pins_changed(self) -> None:
+        self._reclaim.pins_changed()
         self._npus.look(Trigger.DBUS)
         self._npus_changed()
 
