@@ -47,6 +47,8 @@ class Keeping:
         data = (json.dumps(to_values(known), sort_keys=True) + "\n").encode("ascii")
         if data == self._kept:
             return
+        # Until it is done nobody knows what is kept: the new file may have its name and not be sure to stay.
+        self._kept = None
         with own_directory(self._directory) as directory:
             replace_file(directory, names.OWNERS_FILE, data)
         self._kept = data

@@ -30,6 +30,7 @@ from devward.cluster.node import (
 )
 from devward.cluster.observations import Look, Scope, sentence
 from devward.cluster.parts import HostFacts, Parts, SnapshotBounds, Source
+from devward.cluster.podlist import PodList
 from devward.cluster.pods import Evidence, join_claims
 from devward.cluster.readings import Readings
 from devward.cluster.recollection import KubeletSight, Loss, Recollection, seen_of, still_there, with_seen
@@ -128,7 +129,7 @@ class _Look:
         self._is_whole = self._ledger.is_node_known
         self._joined, self._claims = self._join()
         self._loss = self._outlive_loss()
-        self._allocations = _by_uid(self._read.allocations)
+        self._allocations = _by_uid(self._read.allocations, self._read.pods)
         self._cards = self._take_cards()
 
     # --- what comes out ------------------------------------------------------------------------------------------------
@@ -353,10 +354,13 @@ class _Look:
         return card_refusal(card.die_id.upper(), self._registers, self._handshakes, self._now.monotonic)
 
 
-def _by_uid(allocations: tuple[Allocation, ...]) -> dict[str, tuple[Allocation, ...]]:
+def _by_uid(allocations: tuple[Allocation, ...], pods: PodList | None) -> dict[str, tuple[Allocation, ...]]:
+    """Return what each Pod was given, by the UID under which it claims: the kubelet has another one for a static Pod."""
+    claiming = {uid: pod.uid for pod in (pods.pods if pods is not None else ()) for uid in pod.uids}
     found: dict[str, tuple[Allocation, ...]] = {}
     for allocation in allocations:
-        found[allocation.uid] = (*found.get(allocation.uid, ()), allocation)
+        uid = claiming.get(allocation.uid, allocation.uid)
+        found[uid] = (*found.get(uid, ()), allocation)
     return found
 
 
