@@ -1,4 +1,4 @@
-"""What looks leave in the state directory: what cannot be read is a loss, what cannot be written is an error, and a crash leaves a whole file."""
+"""What looks leave in the state directory: what cannot be read is a loss, what cannot be written an error; a crash leaves a whole file."""
 
 import errno
 import json

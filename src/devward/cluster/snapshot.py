@@ -55,6 +55,9 @@ _ELSEWHERE: Final = frozenset(
 _BY_SCAN: Final = frozenset({NodeRefusal.KUBELET_MISSING, NodeRefusal.KUBELET_SEVERAL, NodeRefusal.KUBELET_UNREADABLE})
 _OF_LEASE: Final = frozenset({NodeRefusal.LEASE_NOT_OURS, NodeRefusal.LEASE_UNSEEN, NodeRefusal.LEASE_STALE})
 
+#: Of a sign of another manager that was not seen at a Pod.
+_SOURCE_OF_SIGN: Final = {"node": Source.NODE, "checkpoint": Source.CHECKPOINT, "driver": Source.DRIVERS}
+
 
 class _Blind:
     """The host's evidence where there is none: nothing is known of any Pod."""
@@ -269,7 +272,7 @@ class _Look:
         pods = self._read.pods.pods if self._read.pods is not None else ()
         found = signs(node, pods, self._read.allocations, registered, self._read.drivers or Drivers(unreadable=True))
         for sign in found:
-            self._ledger.take(Scope.NODE, sign.reason.value, sign.where, sign.sentence)
+            self._ledger.take(Scope.NODE, sign.reason.value, sign.uid or _SOURCE_OF_SIGN[sign.where], sign.sentence)
         return found
 
     # --- Pods ----------------------------------------------------------------------------------------------------------
