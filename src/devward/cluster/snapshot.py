@@ -33,7 +33,7 @@ from devward.cluster.parts import HostFacts, Parts, SnapshotBounds, Source
 from devward.cluster.podlist import PodList
 from devward.cluster.pods import Evidence, join_claims
 from devward.cluster.readings import Readings
-from devward.cluster.recollection import KubeletSight, Loss, Recollection, seen_of, still_there, with_seen
+from devward.cluster.recollection import KubeletSight, Loss, Recollection, lasting, seen_of, still_there, with_seen, within_bounds
 from devward.cluster.views import CardState, Reset, Snapshot
 from devward.model import Identity, Reason
 from devward.npu.inventory import BROKER
@@ -84,7 +84,7 @@ def take_snapshot(
     `unsaved` says, fit to be shown, why what the look before handed over could not be kept.
     """
     look = _Look(parts, facts, known, now, accepted, bounds or SnapshotBounds(), is_resumed=is_resumed, unsaved=unsaved)
-    return look.snapshot(), look.recollection()
+    return look.snapshot(), within_bounds(look.recollection())
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class _Look:
             self._ledger.take_look(Look.MEMORY_UNSAVED, Source.MEMORY, unsaved)
         if is_resumed:
             self._ledger.reset(Reset(Scope.NODE, Look.RESUMED.value))
-            known = _unbroken(known)
+            known = lasting(known)
         self._before = self._still_true(known) if is_of_boot else Recollection(node=known.node)
         self._read = Readings(parts, facts.node_name, now, self._bounds, self._ledger)
         self._kubelets, self._kubelet = self._see_kubelet()
@@ -176,7 +176,7 @@ class _Look:
         """Return what counts of what is known of this boot."""
         if known.seen_at is not None and known.seen_at > self._now.monotonic:
             self._ledger.take_look(Look.CLOCK_BACK, Source.MEMORY)
-            return _unbroken(known)
+            return lasting(known)
         return known
 
     def _outlive_loss(self) -> Loss | None:
@@ -379,9 +379,3 @@ def _is_vouched_for(card: CardView) -> bool:
         and card.phy_id >= 0
         and bool(card.die_id)
     )
-
-
-def _unbroken(known: Recollection) -> Recollection:
-    """Return what counts although nothing was seen for a while: nothing that takes an unbroken view."""
-    loss = None if known.loss is None else Loss(known.loss.detail)
-    return Recollection(boot_id=known.boot_id, node=known.node, pods=still_there(known.pods), loss=loss)
