@@ -150,6 +150,7 @@ class Desk:
         self.saver = FakeWorker()
         self.is_wanted = True
         self.changes = 0
+        self.next: float | None = None
         self.watcher = OwnersWatcher(
             self.gatherer,  # type: ignore[arg-type]
             self.keeping,  # type: ignore[arg-type]
@@ -161,6 +162,8 @@ class Desk:
 
     def _changed(self) -> None:
         self.changes += 1
+        # What is published with a look is when the one after it comes.
+        self.next = self.watcher.next_look_in
 
     async def until(self, at: float) -> None:
         """Let it be so many seconds after the beginning."""
@@ -209,6 +212,7 @@ def test_while_it_matters_there_is_a_whole_look_each_minute() -> None:
         assert desk.whole == [0, 60, 120, 180]
         assert {pods for _, pods in desk.gatherer.whole} == {True}
         assert (desk.light, desk.changes, desk.watcher.looks) == ([], 4, 4)
+        assert desk.next == pytest.approx(59.5)
         assert desk.watcher.next_look_in == pytest.approx(40)
         desk.watcher.wake()
         await desk.until(239)

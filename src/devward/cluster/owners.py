@@ -144,8 +144,8 @@ class OwnersWatcher:
             began = self._clock.monotonic()
             # Before the look: what happens meanwhile asks for another one.
             asked, self._asked, self._wanted_at = self._asked, False, None
-            await self._look_safely(asked=asked)
             self._due_at = began + self._pace.interval
+            await self._look_safely(asked=asked)
             await self._wait(began)
 
     async def _wait(self, began: float) -> None:
