@@ -24,6 +24,7 @@ from devward.cluster.statement import AskedVnpu, KubeletSource, Statement
 from devward.cluster.vantage import VantageDoubt
 from devward.config import ClusterConfig
 from devward.model import Reason
+from devward.npu.facts import Node
 from devward.npu.inventory import Picture, Unavailable
 from devward.npu.views import Use, Verdict, VnpuView
 from devward.worker import Worker
@@ -122,7 +123,14 @@ class Desk:
         readers = Readers(self.readers.checkpoint, self.readers.drivers, self.readers.this_host)
         self.clock = Clock()
         self.clock.monotonic = loop.time  # type: ignore[method-assign]
-        self.gatherer = Gatherer(config or ClusterConfig(), self.npus, worker=self.worker, clock=self.clock, readers=readers)
+        self.gatherer = Gatherer(
+            config or ClusterConfig(),
+            self.npus,
+            worker=self.worker,
+            clock=self.clock,
+            ask_about=lambda picture: frozenset(vnpu.name for vnpu in picture.vnpus if vnpu.use is Use.IDLE),
+            readers=readers,
+        )
 
     async def gather(self, *, pods: bool = True) -> Gathered:
         return await outcome(asyncio.ensure_future(self.gatherer.gather(pods=pods)))
@@ -188,7 +196,7 @@ def test_every_fault_has_its_row(fault: ApiFault) -> None:
 
 def test_where_gathering_broke_off_every_part_has_the_failure() -> None:
     failure = Failure("broke", "It broke.")
-    parts = nothing_gathered(failure, 7.0)
+    parts = nothing_gathered(failure, 7.0).parts
     for name in ("node", "lease", "pods", "checkpoint", "kubelet", "drivers", "host", "npus"):
         assert getattr(parts, name).failure == failure, name
     assert {parts.node.asked_at, parts.npus.taken_at} == {7.0}
@@ -512,13 +520,13 @@ VNPU = VnpuView(
 
 def vnpus(*uses: Use, vdev: int | None = None) -> Picture:
     views = tuple(replace(VNPU, name=f"v{100 + index:04d}", vdev=vdev or 100 + index, use=use) for index, use in enumerate(uses))
-    return replace(PICTURE, vnpus=views, numbers={view.name: (236, view.vdev) for view in views})
+    return replace(PICTURE, vnpus=views, nodes={view.name: Node(7, 8, 236, view.vdev) for view in views})
 
 
 def test_only_idle_vnpus_with_a_number_are_asked_about() -> None:
     async def main(desk: Desk) -> None:
         picture = vnpus(Use.IDLE, Use.IN_USE, Use.UNKNOWN, Use.IDLE, Use.IDLE)
-        desk.npus.picture = replace(picture, numbers={name: number for name, number in picture.numbers.items() if name != "v0104"})
+        desk.npus.picture = replace(picture, nodes={name: node for name, node in picture.nodes.items() if name != "v0104"})
         found = await desk.gather()
         assert desk.npus.asked[-1][0] == (AskedVnpu(100, 236, 100), AskedVnpu(103, 236, 103))
         assert desk.npus.asked[0][0] == (), "to learn of the kubelet no process is looked at"

@@ -105,6 +105,16 @@ class FakeWatcher:
         self.told.append("close")
 
 
+class Silent:
+    """Judges nothing."""
+
+    def ask_about(self, _: Picture) -> frozenset[str]:
+        return frozenset()
+
+    async def take(self, *_: Any) -> None:
+        """Take a look in."""
+
+
 class Desk:
     """The room, and what it works with."""
 
@@ -120,6 +130,7 @@ class Desk:
             state_directory=directory,
             clock=self.clock,
             has_pinned=lambda: self.pinned,
+            judge=Silent,
             on_change=self._changed,
         )
 
@@ -175,7 +186,7 @@ from devward.cluster.room import ClusterRoom
 from devward.config import ClusterConfig
 class Npus:
     def cards(self): return ()
-room = ClusterRoom(ClusterConfig(), Npus(), state_directory="/nowhere", clock=Clock(), has_pinned=bool, on_change=int)
+room = ClusterRoom(ClusterConfig(), Npus(), state_directory="/nowhere", clock=Clock(), has_pinned=bool, judge=bool, on_change=int)
 room.npus_changed(); room.look(); room.dressed([]); room.standing(); room.findings(); room.describe(full=True)
 room.explain(None, "v0100", full=True); room.objection("die"); room.accept_node("uid")
 asyncio.run(room.configure(ClusterConfig(kubeconfig="/other"))); asyncio.run(room.close())
@@ -408,6 +419,7 @@ def service(desk: Desk) -> Service:
         reconciler=nothing,
         npus=desk.npus,  # type: ignore[arg-type]
         cluster=desk.room,
+        reclaim=SimpleNamespace(judged=lambda vnpus: vnpus, explain=lambda name, full: {"evidence": None}),  # type: ignore[arg-type]
         pins=pins,  # type: ignore[arg-type]
         remembered_state=nothing,
         audit=nothing,

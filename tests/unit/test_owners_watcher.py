@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from devward.cluster.claims import Moment, Remembered
 from devward.cluster.evidence import Finding, SourceState
 from devward.cluster.gatherer import Gathered, nothing_gathered
 from devward.cluster.observations import Look
-from devward.cluster.owners import SAVE_SECONDS, OwnersWatcher
+from devward.cluster.owners import SAVE_SECONDS, OwnersWatcher, Seen
 from devward.cluster.ownership import Ownership
 from devward.cluster.parts import HostFacts, Parts
 from devward.cluster.recollection import Loss, Recollection, lasting
@@ -25,6 +25,7 @@ from devward.cluster.snapshot import take_snapshot
 from devward.cluster.statement import AskedVnpu, SourceSight, VnpuSight
 from devward.errors import StateError
 from devward.model import Reason
+from devward.npu.inventory import Picture
 from devward.npu.views import Protection
 from devward.worker import WorkerHung
 from sim.recorded_cluster import DIES, allocations_of
@@ -65,9 +66,9 @@ class FakeGatherer:
         self._snapshots.now = Moment(self._desk.loop.time(), self._desk.clock.realtime_usec())
         parts = self._snapshots.parts(self.state)
         if not pods:
-            parts = replace(parts, pods=nothing_gathered(Failure(Look.NOT_LISTED, "not listed"), self._desk.loop.time()).pods)
+            parts = replace(parts, pods=nothing_gathered(Failure(Look.NOT_LISTED, "not listed"), self._desk.loop.time()).parts.pods)
         host = {"bundles": SourceSight(SourceState.READ)}
-        return Gathered(self.change(parts), self.facts, {"v0100": SIGHT}, host, is_without_kubelet=False)
+        return Gathered(self.change(parts), self.facts, {"v0100": SIGHT}, host, (), "containerd://2.1.9", is_without_kubelet=False)
 
     async def read_checkpoint(self) -> CheckpointReading | None:
         self.light.append(self._desk.loop.time())
@@ -119,6 +120,25 @@ class FakeWorker:
         return call()
 
 
+class FakeJudge:
+    """Keeps what it was shown, and asks for another look if it is to."""
+
+    def __init__(self) -> None:
+        self.seen: list[Seen] = []
+        self.asks_again = False
+        self.does: Callable[[], None] = lambda: None
+
+    def ask_about(self, _: Picture) -> frozenset[str]:
+        return frozenset()
+
+    async def take(self, seen: Seen, again: Callable[[], Awaitable[Seen]]) -> None:
+        self.seen.append(seen)
+        self.does()
+        if self.asks_again:
+            self.asks_again = False
+            self.seen.append(await again())
+
+
 class FakeWatch:
     """A watch on Pods that only shows whether it runs."""
 
@@ -148,6 +168,7 @@ class Desk:
         self.gatherer = FakeGatherer(self)
         self.keeping = keeping or FakeKeeping()
         self.saver = FakeWorker()
+        self.judge = FakeJudge()
         self.is_wanted = True
         self.changes = 0
         self.next: float | None = None
@@ -155,6 +176,7 @@ class Desk:
             self.gatherer,  # type: ignore[arg-type]
             self.keeping,  # type: ignore[arg-type]
             self.saver,  # type: ignore[arg-type]
+            self.judge,
             clock=self.clock,
             is_wanted=lambda: self.is_wanted,
             on_change=self._changed,
