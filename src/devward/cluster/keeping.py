@@ -8,7 +8,7 @@ import json
 import os
 
 from devward import names
-from devward.cluster.recollection import Loss, Recollection, from_values, to_values
+from devward.cluster.recollection import Loss, Recollection, from_values, lasting, to_values
 from devward.directory import own_directory, read_regular, replace_file
 from devward.errors import StateError
 from devward.text import printable
@@ -23,7 +23,7 @@ class Keeping:
     def __init__(self, directory: str) -> None:
         """Touch nothing yet."""
         self._directory = directory
-        self._kept: bytes | None = None
+        self._kept: Recollection | None = None
 
     def load(self) -> Recollection:
         """Return what was kept. Raises nothing: what cannot be read is a loss."""
@@ -39,14 +39,17 @@ class Keeping:
             path = os.path.join(self._directory, names.OWNERS_FILE)
             return Recollection(loss=Loss(printable(f"{path}: {error}")))
         if known.loss is None:
-            self._kept = data
+            self._kept = known
         return known
 
     def save(self, known: Recollection) -> None:
         """Keep it, if it is not what is kept already. StateError, OSError."""
-        data = (json.dumps(to_values(known), sort_keys=True) + "\n").encode("ascii")
-        if data == self._kept:
+        wanted = lasting(known)
+        if wanted == self._kept:
             return
+        data = (json.dumps(to_values(wanted), sort_keys=True) + "\n").encode("ascii")
+        # Until it is done nobody knows what is kept: the new file may have its name and not be sure to stay.
+        self._kept = None
         with own_directory(self._directory) as directory:
             replace_file(directory, names.OWNERS_FILE, data)
-        self._kept = data
+        self._kept = wanted
