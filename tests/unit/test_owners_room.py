@@ -108,6 +108,8 @@ class FakeWatcher:
 class Silent:
     """Judges nothing."""
 
+    interval = 60.0
+
     def ask_about(self, _: Picture) -> frozenset[str]:
         return frozenset()
 

@@ -128,6 +128,10 @@ class FakeJudge:
         self.asks_again = False
         self.does: Callable[[], None] = lambda: None
 
+    @property
+    def interval(self) -> float:
+        return 60.0
+
     def ask_about(self, _: Picture) -> frozenset[str]:
         return frozenset()
 

@@ -70,6 +70,10 @@ class Seen:
 class Judge(Protocol):
     """Judges by what was seen, and acts on it."""
 
+    @property
+    def interval(self) -> float:
+        """Seconds between looks at the most while it matters who owns what."""
+
     def ask_about(self, picture: Picture) -> frozenset[str]:
         """Return the names of the vNPUs whose users are worth a search of the host."""
 
@@ -170,7 +174,7 @@ class OwnersWatcher:
             began = self._clock.monotonic()
             # Before the look: what happens meanwhile asks for another one.
             asked, self._asked, self._wanted_at = self._asked, False, None
-            self._due_at = began + self._pace.interval
+            self._due_at = began + self._interval()
             await self._look_safely(asked=asked)
             await self._wait(began)
 
@@ -185,10 +189,13 @@ class OwnersWatcher:
                 return
 
     def _due(self, began: float) -> float:
-        due = began + self._pace.interval
+        due = began + self._interval()
         if self._wanted_at is None:
             return due
-        return min(due, max(self._wanted_at, began + (self._pace.least_asked if self._asked else self._pace.least)))
+        return min(due, max(self._wanted_at, began + (self._pace.least_asked if self._asked else min(self._pace.least, self._interval()))))
+
+    def _interval(self) -> float:
+        return min(self._pace.interval, self._judge.interval)
 
     # --- a look --------------------------------------------------------------------------------------------------------
     async def _look_safely(self, *, asked: bool) -> None:

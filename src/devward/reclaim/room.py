@@ -36,6 +36,8 @@ _log = logging.getLogger(__name__)
 #: Seconds that a look at the kill switch, and keeping, may take, and that an administrator's wish is followed for at the most.
 SWITCH_SECONDS = 2.0
 SAVE_SECONDS = 5.0
+#: Seconds that the end of a cycle is waited for: one with destructions may take a while.
+CYCLE_SECONDS = 300.0
 WISH_SECONDS = 900.0
 
 
@@ -396,7 +398,8 @@ class ReclaimRoom:
             future = asyncio.get_running_loop().create_future()
             self._waiting.append(future)
             self._look()
-            await future
+            # There may be no looks any more, as where the NPUs went or nobody is to be asked.
+            await asyncio.wait({future}, timeout=CYCLE_SECONDS)
 
     def _outcome(self, identity: str) -> ActionResult | None:
         """Return what became of a vNPU; None: it still waits."""
