@@ -13,7 +13,7 @@ from devward.config import ReclaimConfig
 from devward.errors import DevwardError, NoSuchVnpu
 from devward.model import ActionRequest, ActionResult, Finding, Outcome, Reason, ReclaimMode, ReclaimState
 from devward.npu.room import NpuRoom
-from devward.remembered import Remembered
+from devward.remembered import Remembered, without_reclaim_pause
 from devward.state import Pause, State
 from devward.text import printable
 from devward.worker import Worker, WorkerHung
@@ -244,7 +244,7 @@ class ReclaimRoom:
         if isinstance(answer, RefusedAnswer):
             return aftermath.refused(answer.reason, answer.code, answer.text)
         if isinstance(answer, Unasked):
-            return aftermath.refused(Refusal.BUSY, None, f"The broker was not asked: {answer.text}.")
+            return aftermath.unasked(f"The broker was not asked: {answer.text}.")
         return aftermath.unanswered(f"The broker gave no answer: {answer.text}.")
 
     def controls(self) -> "Controls":
@@ -449,12 +449,9 @@ class ReclaimRoom:
     async def set_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
         """Set the mode over the configuration's, until it is set again. To enforce is to take the pins that there are for all of them."""
 
-        def change(state: State) -> State:
-            return replace(state, reclaim_mode=mode, pins_in_doubt=state.pins_in_doubt and mode is not ReclaimMode.ENFORCE)
-
         if mode is ReclaimMode.ENFORCE and self._problem and self._reconciler is not None and await self._reconciler.keep():
             self._problem = ""
-        return await self._change(request, "SetReclaimMode", f": {mode}", change)
+        return await self._change(request, "SetReclaimMode", f": {mode}", lambda state: state.with_reclaim_mode(mode))
 
     async def pause(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
         """Destroy nothing for some seconds."""
@@ -464,7 +461,7 @@ class ReclaimRoom:
 
     async def resume(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """End a pause."""
-        return await self._change(request, "ResumeReclaim", "", lambda state: replace(state, reclaim_pause=None))
+        return await self._change(request, "ResumeReclaim", "", without_reclaim_pause)
 
     async def _change(self, request: ActionRequest, member: str, what: str, change: Callable[[State], State]) -> tuple[ActionResult, ...]:
         with self._audit.begin("action", f"{member} was asked for{what}", member=member, request=request) as act:
