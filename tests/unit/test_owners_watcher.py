@@ -318,6 +318,19 @@ def test_who_asks_gets_a_look_at_once_and_so_many_and_no_more() -> None:
     run(main)
 
 
+def test_an_event_does_not_put_off_what_an_administrator_asked_for() -> None:
+    async def main(desk: Desk) -> None:
+        desk.watcher.wake()
+        await desk.until(0.7)
+        desk.watcher.nudge(asked=True)
+        await desk.until(1)
+        desk.watcher.nudge()
+        await desk.until(3)
+        assert desk.whole == [0, 2]
+
+    run(main)
+
+
 def test_who_asks_gets_a_whole_look_also_where_it_does_not_matter() -> None:
     async def main(desk: Desk) -> None:
         desk.is_wanted = False
