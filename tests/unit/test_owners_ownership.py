@@ -272,8 +272,10 @@ PASSING = [Look.PART_OLD, Look.PART_AHEAD, Look.NODE_ADOPTED, NodeRefusal.LEASE_
 
 @pytest.mark.parametrize("reason", PASSING)
 def test_what_passes_by_itself_is_no_finding_and_blocks_all_the_same(reason: str) -> None:
-    owner = owned(unknowns=(unknown(reason),))
+    owner = owned(unknowns=(unknown(reason, since=AT_USEC - 899_999_999),))
     assert (owner.blocked_reasons, owner.findings) == ((reason,), ())
+    stuck = owned(unknowns=(unknown(reason, since=AT_USEC - 900_000_000),))
+    assert [finding.code for finding in stuck.findings] == [Reason.OWNERS_UNKNOWN], "what does not pass is one"
 
 
 @pytest.mark.parametrize("reason", sorted(set(ROWS) - set(PASSING) - {Look.MEMORY_UNSAVED}))
