@@ -169,6 +169,7 @@ def test_a_loss_is_written_over(directory: Path, file: Path) -> None:
     keeping = Keeping(str(directory))
     known = keeping.load()
     keeping.save(known)
+    assert json.loads(file.read_bytes())["loss"]
     assert Keeping(str(directory)).load() == known, "and is one in the next run, too"
 
 

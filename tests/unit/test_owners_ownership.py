@@ -149,6 +149,15 @@ def test_a_look_at_another_card_says_nothing_of_this_one(card: CardView) -> None
     assert owned().objection(card, AT) == (Reason.VNPU_CLAIMS_UNKNOWN, "what was known of it is too old")
 
 
+def test_each_card_is_told_by_its_own_state() -> None:
+    second = CardState("p001", 1, DIES[1], Standing.CANDIDATE, Standing.CANDIDATE, (FAILED,))
+    owner = owned(NONE, second)
+    assert [as_told(owner, card)[1:3] for card in (CARD, card_view(1, DIES[1]))] == [
+        (Protection.NONE, ()),
+        (Protection.CANDIDATE, ("uid-b",)),
+    ]
+
+
 def test_a_die_id_is_the_same_in_either_case() -> None:
     assert as_told(owned(), card_view(0, DIES[0].lower()))[0] is Management.MANAGED
 
@@ -263,8 +272,10 @@ PASSING = [Look.PART_OLD, Look.PART_AHEAD, Look.NODE_ADOPTED, NodeRefusal.LEASE_
 
 @pytest.mark.parametrize("reason", PASSING)
 def test_what_passes_by_itself_is_no_finding_and_blocks_all_the_same(reason: str) -> None:
-    owner = owned(unknowns=(unknown(reason),))
+    owner = owned(unknowns=(unknown(reason, since=AT_USEC - 899_999_999),))
     assert (owner.blocked_reasons, owner.findings) == ((reason,), ())
+    stuck = owned(unknowns=(unknown(reason, since=AT_USEC - 900_000_000),))
+    assert [finding.code for finding in stuck.findings] == [Reason.OWNERS_UNKNOWN], "what does not pass is one"
 
 
 @pytest.mark.parametrize("reason", sorted(set(ROWS) - set(PASSING) - {Look.MEMORY_UNSAVED}))

@@ -438,12 +438,14 @@ def test_what_is_explained_of_a_card_and_of_a_vnpu() -> None:
     async def main(desk: Desk) -> None:
         desk.appear()
         desk.npus.units = (VNPU, replace(VNPU, name="v0101", card="gone"))
-        desk.publish(*known(CLAIM), claimants=(Claimant("uid-a", "XYZZY", "XYZZY", (Trace.API,)),))
+        blocked = (Unknown(Scope.NODE, "api-closed", "node", 7, "XYZZY"),)
+        desk.publish(*known(CLAIM), unknowns=blocked, claimants=(Claimant("uid-a", "XYZZY", "XYZZY", (Trace.API,)),))
         made = service(desk)
         told = json.loads(made.explain_card("p000", full=True))
         assert told["card"] == json.loads(json.dumps(asdict(desk.room.dressed(CARDS)[0])))
         assert told["card"]["claims"] == ["uid-a"]
         assert told["ownership"]["claims"][0]["pod"] == "XYZZY/XYZZY"
+        assert told["ownership"]["blocked"][0]["text"] == "XYZZY"
         assert "host" not in told, "which is of vNPUs"
         told = json.loads(made.explain_vnpu("v0100", full=True))
         assert (told["vnpu"]["name"], told["card"]["name"], told["pins"]) == ("v0100", "p000", ["v0100", True])

@@ -17,7 +17,7 @@ from devward.cluster.claims import Moment, Remembered
 from devward.cluster.evidence import Finding, SourceState
 from devward.cluster.gatherer import Gathered, nothing_gathered
 from devward.cluster.observations import Look
-from devward.cluster.owners import SAVE_SECONDS, OwnersWatcher, Seen
+from devward.cluster.owners import PACE, SAVE_SECONDS, OwnersWatcher, Pace, Seen
 from devward.cluster.ownership import Ownership
 from devward.cluster.parts import HostFacts, Parts
 from devward.cluster.recollection import Loss, Recollection, lasting
@@ -166,7 +166,7 @@ class FakeWatch:
 class Desk:
     """A watcher, and all that it works with."""
 
-    def __init__(self, loop: VirtualTimeLoop, keeping: FakeKeeping | None = None) -> None:
+    def __init__(self, loop: VirtualTimeLoop, keeping: FakeKeeping | None = None, pace: Pace = PACE) -> None:
         self.loop = loop
         self.clock = VirtualClock(loop)
         self.gatherer = FakeGatherer(self)
@@ -184,6 +184,7 @@ class Desk:
             clock=self.clock,
             is_wanted=lambda: self.is_wanted,
             on_change=self._changed,
+            pace=pace,
         )
 
     def _changed(self) -> None:
@@ -215,9 +216,9 @@ def _watches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owners, "PodWatch", FakeWatch)
 
 
-def run(main: Callable[[Desk], Coroutine[Any, Any, None]], keeping: FakeKeeping | None = None) -> None:
+def run(main: Callable[[Desk], Coroutine[Any, Any, None]], keeping: FakeKeeping | None = None, pace: Pace = PACE) -> None:
     async def with_desk(loop: VirtualTimeLoop) -> None:
-        desk = Desk(loop, keeping)
+        desk = Desk(loop, keeping, pace)
         try:
             await main(desk)
         finally:
@@ -328,6 +329,19 @@ def test_events_without_end_make_a_look_each_twenty_seconds_and_no_more() -> Non
     run(main)
 
 
+def test_however_soon_an_event_wants_a_look_the_api_server_gets_its_rest() -> None:
+    async def main(desk: Desk) -> None:
+        desk.watcher.wake()
+        await desk.until(2)
+        desk.watcher.nudge()
+        await desk.until(40)
+        desk.watcher.nudge()
+        await desk.until(50)
+        assert desk.whole == [0, 20, 41]
+
+    run(main, pace=Pace(nudge_delay=1.0))
+
+
 def test_who_asks_gets_a_look_at_once_and_so_many_and_no_more() -> None:
     async def main(desk: Desk) -> None:
         desk.watcher.wake()
@@ -340,6 +354,19 @@ def test_who_asks_gets_a_look_at_once_and_so_many_and_no_more() -> None:
             desk.watcher.nudge(asked=True)
         assert all(later - earlier >= 2 for earlier, later in zip(desk.whole, desk.whole[1:], strict=False))
         assert desk.whole[:4] == [0, 30, 32, 34]
+
+    run(main)
+
+
+def test_an_event_does_not_put_off_what_an_administrator_asked_for() -> None:
+    async def main(desk: Desk) -> None:
+        desk.watcher.wake()
+        await desk.until(0.7)
+        desk.watcher.nudge(asked=True)
+        await desk.until(1)
+        desk.watcher.nudge()
+        await desk.until(3)
+        assert desk.whole == [0, 2]
 
     run(main)
 

@@ -6,6 +6,7 @@ there says that nothing was seen.
 
 import json
 import os
+from typing import Final
 
 from devward import names
 from devward.cluster.recollection import Loss, Recollection, from_values, lasting, to_values
@@ -13,8 +14,8 @@ from devward.directory import own_directory, read_regular, replace_file
 from devward.errors import StateError
 from devward.text import printable
 
-#: A hundred thousand Pods fit.
-_LIMIT = 32 << 20
+#: As many Pods as are remembered fit.
+_LIMIT: Final = 16 << 20
 
 
 class Keeping:

@@ -33,10 +33,11 @@ _PROTECTION: Final = {
     Standing.NONE: Protection.NONE,
 }
 _SOURCES: Final = frozenset(source.value for source in Source)
-#: What only takes time: nobody has to do anything about it.
+#: What only takes time, and is a finding where it takes more than the seconds below.
 _PASSING: Final = frozenset(
     {Look.PART_OLD, Look.PART_AHEAD, Look.NODE_ADOPTED, NodeRefusal.LEASE_UNSEEN, NodeRefusal.KUBELET_YOUNG, Look.NOT_LISTED}
 )
+_PASSES_WITHIN: Final = 900.0
 #: What is unknown in a look without Pods only because of how seldom there is one.
 _OF_SELDOM_LOOKS: Final = frozenset({Look.NOT_LISTED, NodeRefusal.LEASE_UNSEEN})
 
@@ -92,9 +93,13 @@ class Ownership:
         for one in {one.reason: one for one in reversed(self.blocked)}.values():
             if one.reason == Look.MEMORY_UNSAVED:
                 found.append(Finding(Reason.OWNERS_NOT_KEPT, SUBJECT, one.sentence))
-            elif one.reason not in _PASSING and not self.is_without_kubelet:
+            elif not self._is_passing(one) and not self.is_without_kubelet:
                 found.append(Finding(Reason.OWNERS_UNKNOWN, SUBJECT, f"{one.sentence} ({one.reason})"))
         return tuple(found)
+
+    def _is_passing(self, one: Unknown) -> bool:
+        lasted = self.snapshot.at_usec - one.since_usec if self.snapshot is not None else 0
+        return one.reason in _PASSING and lasted < _PASSES_WITHIN * 1e6
 
     # --- of cards ------------------------------------------------------------------------------------------------------
     def state_of(self, card: CardView, now: float) -> CardState | None:
