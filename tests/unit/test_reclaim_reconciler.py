@@ -88,7 +88,7 @@ def test_the_intent_is_on_record_before_the_broker_is_asked(play: Callable[..., 
 def test_without_a_journal_nothing_is_destroyed_and_that_is_shown_until_it_is_back(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         await scene.wait()
-        path, scene.journal._path = scene.journal._path, "/nonexistent/socket"  # noqa: SLF001
+        path, scene.journal._path = scene.journal._path, "/nonexistent/socket"
         await scene.look()
         assert scene.destroyed == []
         assert scene.reconciler.standing.permission.reasons == (Blocked.JOURNAL.value,)
@@ -96,7 +96,7 @@ def test_without_a_journal_nothing_is_destroyed_and_that_is_shown_until_it_is_ba
         await scene.look()
         assert scene.destroyed == []
         assert scene.reconciler.standing.permission.reasons == (Blocked.JOURNAL.value,)
-        scene.journal._path = path  # noqa: SLF001
+        scene.journal._path = path
         await scene.look()
         assert scene.destroyed == [100]
         assert scene.reconciler.standing.permission.may_destroy
@@ -107,7 +107,7 @@ def test_without_a_journal_nothing_is_destroyed_and_that_is_shown_until_it_is_ba
 def test_a_journal_that_refuses_stops_the_cycle(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         await scene.wait()
-        scene.journal._path = "/nonexistent/socket"  # noqa: SLF001
+        scene.journal._path = "/nonexistent/socket"
         scene.world.done.clear()
         await scene.look()
         assert scene.world.done.count("again") == 1

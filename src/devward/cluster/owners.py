@@ -70,6 +70,10 @@ class Seen:
 class Judge(Protocol):
     """Judges by what was seen, and acts on it."""
 
+    @property
+    def interval(self) -> float:
+        """Seconds between looks at the most while it matters who owns what."""
+
     def ask_about(self, picture: Picture) -> frozenset[str]:
         """Return the names of the vNPUs whose users are worth a search of the host."""
 
@@ -118,6 +122,8 @@ class OwnersWatcher:
         self._known: Recollection | None = None
         self._unsaved = ""
         self._clocks: float | None = None
+        #: The host was suspended, and no look has taken that into account yet.
+        self._resumed = False
         self._seldom_at: float | None = None
         self._due_at: float | None = None
         self.ownership = Ownership()
@@ -172,8 +178,8 @@ class OwnersWatcher:
             began = self._clock.monotonic()
             # Before the look: what happens meanwhile asks for another one.
             asked, self._asked, self._wanted_at = self._asked, False, None
+            self._due_at = began + self._interval()
             await self._look_safely(asked=asked)
-            self._due_at = began + self._pace.interval
             await self._wait(began)
 
     async def _wait(self, began: float) -> None:
@@ -187,10 +193,13 @@ class OwnersWatcher:
                 return
 
     def _due(self, began: float) -> float:
-        due = began + self._pace.interval
+        due = began + self._interval()
         if self._wanted_at is None:
             return due
-        return min(due, max(self._wanted_at, began + (self._pace.least_asked if self._asked else self._pace.least)))
+        return min(due, max(self._wanted_at, began + (self._pace.least_asked if self._asked else min(self._pace.least, self._interval()))))
+
+    def _interval(self) -> float:
+        return min(self._pace.interval, self._judge.interval)
 
     # --- a look --------------------------------------------------------------------------------------------------------
     async def _look_safely(self, *, asked: bool) -> None:
@@ -207,11 +216,13 @@ class OwnersWatcher:
         except Exception as error:  # noqa: BLE001
             # The edge of a task: whatever it was, nothing that was published is known to hold, and the next look must come.
             _log.exception("A look at who owns the vNPUs broke off")
+            # Not a light one, which publishes nothing, and knows of no boot to remember Pods of where the first look broke off.
+            self._seldom_at = None
             await self._fail(Failure(Look.PART_MISSING.value, sentence(Look.PART_MISSING, printable(type(error).__name__))))
 
     async def _look(self, known: Recollection, *, is_wanted: bool) -> None:
         seen = await self._see(known, is_wanted=is_wanted)
-        self._watch(seen.gathered, is_wanted=is_wanted)
+        await self._watch(seen.gathered, is_wanted=is_wanted)
         await self._judge.take(seen, self._again)
 
     async def _again(self) -> Seen:
@@ -223,16 +234,18 @@ class OwnersWatcher:
         """Gather, join, publish and keep."""
         gathered = await self._gatherer.gather(pods=is_wanted)
         moment = self._now()
+        self._see_suspension()
         snapshot, self._known = take_snapshot(
             gathered.parts,
             gathered.facts,
             known,
             moment,
             accepted=self._accepted,
-            is_resumed=self._was_suspended(),
+            is_resumed=self._resumed,
             unsaved=self._unsaved,
             bounds=self._pace.bounds,
         )
+        self._resumed = False
         self.looks += 1
         if self._known.node is not None and self._known.node.uid == self._accepted:
             self._accepted = ""
@@ -263,10 +276,10 @@ class OwnersWatcher:
     def _now(self) -> Moment:
         return Moment(self._clock.monotonic(), self._clock.realtime_usec())
 
-    def _was_suspended(self) -> bool:
+    def _see_suspension(self) -> None:
         apart = self._clock.boottime() - self._clock.monotonic()
         before, self._clocks = self._clocks, apart
-        return before is not None and apart - before > _SUSPENDED
+        self._resumed = self._resumed or (before is not None and apart - before > _SUSPENDED)
 
     # --- what is kept --------------------------------------------------------------------------------------------------
     async def _load(self) -> Recollection:
@@ -286,15 +299,16 @@ class OwnersWatcher:
         self._unsaved = ""
 
     # --- the watch -----------------------------------------------------------------------------------------------------
-    def _watch(self, gathered: Gathered, *, is_wanted: bool) -> None:
+    async def _watch(self, gathered: Gathered, *, is_wanted: bool) -> None:
         """Let a watch on the node's Pods nudge while it matters who owns what."""
         settings, name = self._gatherer.settings, gathered.facts.node_name
         target = (settings, name) if is_wanted and settings is not None and name else None
         if target == self._watched:
             return
-        if self._watch_task is not None:
-            self._watch_task.cancel()
-        self._watched, self._watch_task = target, None
+        before, self._watched, self._watch_task = self._watch_task, target, None
+        if before is not None:
+            before.cancel()
+            await asyncio.gather(before, return_exceptions=True)
         if target is None:
             return
         watch = PodWatch(

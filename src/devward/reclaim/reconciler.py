@@ -168,6 +168,11 @@ class Reconciler:
         return self._bounds
 
     @property
+    def interval(self) -> float:
+        """Seconds between looks at the most, for confirmations to come as often as they may."""
+        return self._bounds.normal.interval
+
+    @property
     def history(self) -> History:
         """What became of vNPUs."""
         return self._history
@@ -304,8 +309,10 @@ class Reconciler:
         self._interruptions = self._interruptions[len(look.interruptions) :]
         judgements = verdict.judge(self._progress, look, self._bounds)
         self.counters += counters.of_look(before, self._progress, look, judgements)
-        self._history, went = history.see(self._history, look, self._progress, judgements)
-        self._tell_of(went, look)
+        if seen.gathered.parts.npus.value is not None:
+            # Where nothing was seen of the NPUs nothing went.
+            self._history, went = history.see(self._history, look, self._progress, judgements)
+            self._tell_of(went, look)
         self._publish(look, seen, controls, judgements)
 
     def _publish(self, look: Look, seen: Seen, controls: Controls, judgements: Mapping[str, Judgement] | None = None) -> None:

@@ -13,7 +13,7 @@ from devward.config import ReclaimConfig
 from devward.errors import DevwardError, NoSuchVnpu
 from devward.model import ActionRequest, ActionResult, Finding, Outcome, Reason, ReclaimMode, ReclaimState
 from devward.npu.room import NpuRoom
-from devward.remembered import Remembered
+from devward.remembered import Remembered, without_reclaim_pause
 from devward.state import Pause, State
 from devward.text import printable
 from devward.worker import Worker, WorkerHung
@@ -37,6 +37,8 @@ _log = logging.getLogger(__name__)
 #: Seconds that a look at the kill switch, and keeping, may take, and that an administrator's wish is followed for at the most.
 SWITCH_SECONDS = 2.0
 SAVE_SECONDS = 5.0
+#: Seconds that the end of a cycle is waited for: one with destructions may take a while.
+CYCLE_SECONDS = 300.0
 WISH_SECONDS = 900.0
 
 
@@ -336,10 +338,6 @@ class ReclaimRoom:
         if self._reconciler is not None:
             self._reconciler.pinned()
 
-    def begin_to_stop(self) -> None:
-        """Begin nothing more."""
-        self._is_stopping = True
-
     async def configure(self, config: ReclaimConfig) -> None:
         """Apply other settings; every wait begins anew, also where none of them is of reclaiming."""
         self._config = config
@@ -348,7 +346,7 @@ class ReclaimRoom:
 
     async def finish(self) -> None:
         """Begin nothing more, and wait for a destruction that is under way, within a bound."""
-        self.begin_to_stop()
+        self._is_stopping = True
         if self._reconciler is not None:
             await self._reconciler.finish()
 
@@ -427,7 +425,10 @@ class ReclaimRoom:
                 return False
             future = asyncio.get_running_loop().create_future()
             self._waiting.append(future)
-            await future
+            # There may be no looks any more, as where the NPUs went.
+            done, _ = await asyncio.wait({future}, timeout=CYCLE_SECONDS)
+            if not done:
+                return False
         return True
 
     def _outcome(self, identity: str) -> ActionResult | None:
@@ -478,14 +479,11 @@ class ReclaimRoom:
     async def set_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
         """Set the mode over the configuration's, until it is set again. To enforce is to take the pins that there are for all of them."""
 
-        def change(state: State) -> State:
-            return replace(state, reclaim_mode=mode, pins_in_doubt=state.pins_in_doubt and mode is not ReclaimMode.ENFORCE)
-
         # What was not read may be good: it is not written over.
         is_damaged = bool(self._problem) and self._is_loaded
         if mode is ReclaimMode.ENFORCE and is_damaged and self._reconciler is not None and await self._reconciler.keep():
             self._problem = ""
-        return await self._change(request, "SetReclaimMode", f": {mode}", change)
+        return await self._change(request, "SetReclaimMode", f": {mode}", lambda state: state.with_reclaim_mode(mode))
 
     async def pause(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
         """Destroy nothing for some seconds."""
@@ -495,7 +493,7 @@ class ReclaimRoom:
 
     async def resume(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """End a pause."""
-        return await self._change(request, "ResumeReclaim", "", lambda state: replace(state, reclaim_pause=None))
+        return await self._change(request, "ResumeReclaim", "", without_reclaim_pause)
 
     async def _change(self, request: ActionRequest, member: str, what: str, change: Callable[[State], State]) -> tuple[ActionResult, ...]:
         with self._audit.begin("action", f"{member} was asked for{what}", member=member, request=request) as act:
