@@ -200,6 +200,16 @@ def test_an_interruption_of_another_vnpu_keeps_nothing_else(play: Callable[..., 
     play(test)
 
 
+def test_while_nothing_may_be_destroyed_nothing_is_looked_at_twice(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        scene.world.settings = replace(scene.world.settings, mode=ReclaimMode.OBSERVE)
+        await scene.wait(720)
+        assert scene.verdict() == "eligible"
+        assert "again" not in scene.world.done
+
+    play(test)
+
+
 # --- the fresh look -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("change", "reason"),
