@@ -680,6 +680,18 @@ def test_a_pin_between_two_looks_breaks_the_wait_of_its_vnpu_alone(play: Callabl
     play(test, World(vnpus=(vnpu_of(100), vnpu_of(101))))
 
 
+def test_a_pin_of_an_earlier_run_that_is_taken_away_during_the_fresh_look_breaks_the_wait(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        # Of another vNPU by the picture of now, as where the template could not be read: it is pinned by its identity alone.
+        scene.world.report = pinned(vnpu_of(100))
+        await scene.look()
+        scene.world.report = pinned()
+        await scene.look()
+        assert scene.reconciler.evidence("v0100")["last_reset"] == Cut.UNPINNED.value  # type: ignore[index]
+
+    play(test)
+
+
 def test_pins_in_doubt_keep_everything(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         scene.world.report = None

@@ -281,6 +281,7 @@ class Reconciler:
         Where nothing was seen of the NPUs they are as they were seen last, so that none of them seems to have gone; the snapshot has no
         card then, which shields them all.
         """
+        self.pinned()
         if seen.gathered.parts.npus.value is not None:
             self._picture = seen.gathered.parts.npus.value
         picture = self._picture
