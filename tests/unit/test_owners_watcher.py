@@ -155,10 +155,11 @@ class FakeWatch:
     def __init__(self, settings: ApiSettings, node: str, nudge: Callable[[], None], **more: Any) -> None:
         self.target = (settings, node)
         self.nudge = nudge
-        self.runs = False
+        self.runs = self.overlaps = False
         FakeWatch.made.append(self)
 
     async def run(self) -> None:
+        self.overlaps = any(watch.runs for watch in FakeWatch.made)
         self.runs = True
         try:
             await asyncio.Event().wait()
@@ -557,9 +558,10 @@ def test_a_light_look_remembers_who_was_given_what() -> None:
         desk.gatherer.reading = None
         await desk.until(181)
         desk.gatherer.reading = CheckpointReading(None)
+        await desk.until(250)
+        assert Look.PART_MISSING not in desk.blocked, "nor does a look break off for want of one"
         await desk.until(300.9)
         assert desk.keeping.kept.pods.keys() == given, "and none that is there no more is forgotten"
-        assert (desk.whole, Look.PART_MISSING in desk.blocked) == ([0, 300], False), "nor does a look break off for want of one"
         desk.is_wanted = True
         await desk.until(361)
         assert desk.watcher.ownership.dressed(CARD, desk.loop.time()).claims, "they claim once it matters"
@@ -775,6 +777,7 @@ def test_a_watch_on_what_is_no_more_is_replaced(what: str) -> None:
             desk.gatherer.facts = replace(FACTS, node_name="other")
         await desk.until(190)
         assert [watch.runs for watch in FakeWatch.made] == [False, True]
+        assert not FakeWatch.made[1].overlaps, "it begins when the other has ended"
         assert FakeWatch.made[1].target == (desk.gatherer.settings, desk.gatherer.facts.node_name)
 
     run(main)
@@ -816,9 +819,10 @@ def test_it_ends_at_once_whatever_is_under_way_and_may_go_on(at: float, hangs: b
         await desk.until(at + 500)
         assert len(desk.whole) == looks
         desk.watcher.wake()
-        await desk.until(at + 510)
+        await desk.until(at + 520)
         assert len(desk.whole) == looks + 1
         assert desk.watcher.awake
+        assert any(watch.runs for watch in FakeWatch.made)
 
     run(main)
 
