@@ -1,5 +1,6 @@
 """`devwardctl reclaim status` and `reclaim now`: how reclaiming stands, and to have it done."""
 
+import re
 from typing import Final
 
 from devward.ctl import reclaiming
@@ -20,6 +21,8 @@ from devward.ctl.when import Times
 from devward.ctl.wording import cores
 from devward.text import printable
 
+#: What tells a vNPU from all others: DIE/VDEV/TEMPLATE and a digest. A pin has no digest.
+_IDENTITY: Final = re.compile(r"[0-9A-Fa-f-]+/\d+/[^/]*/[0-9a-f]+")
 #: The flag to wait for the short pace only.
 SHORTEN: Final = 2
 #: Seconds that the daemon follows a wish with a shorter wait, and some for the looks that end it.
@@ -93,10 +96,15 @@ def show_answer(context: Context, answer: Answer, snapshot: Snapshot) -> None:
     out.line(f"request {printable(answer.request_id)}", Tone.FAINT)
 
 
+def is_vnpu(target: str) -> bool:
+    """Whether the target of a result is a vNPU."""
+    return _IDENTITY.fullmatch(target) is not None
+
+
 def line(result: Result, name: str) -> str:
     """Say what became of one vNPU; `name` is that on the bus, empty where it is not known."""
     target = printable(name or result.target)
-    why = f"{say_code(result.reason)}" if result.reason else ""
+    why = say_code(result.reason) if result.reason else ""
     match result.outcome:
         case "success":
             return f"{target}: destroyed{'; ' + why if why else ''}"

@@ -65,8 +65,9 @@ def lines(snapshot: Snapshot, told: Reclaim | None, times: Times) -> list[Line]:
         if code not in ("mode-off", "mode-observe", "paused", "mass-reclaim"):
             text = printable(texts.get(code, ""), 400)
             said.append(Line(f"{text} ({printable(code)})" if text else printable(code), Tone.WARNING, is_item=True))
-    if manager.reclaim_state == ReclaimState.BLOCKED and not blocks and owners.reasons(manager):
-        said.append(Line("who owns the vNPUs is not known", is_item=True))
+    if manager.reclaim_state == ReclaimState.BLOCKED and not blocks:
+        known = "is not known" if owners.reasons(manager) else "was not looked at yet"
+        said.append(Line(f"who owns the vNPUs {known}", is_item=True))
     waiting = leaked(snapshot.vnpus)
     said += [Line(waiting)] if waiting else []
     if blocks and blocks != [_NO_KUBELET]:
