@@ -131,6 +131,10 @@ class FakeJudge:
         self.seen: list[Seen] = []
         self.asks_again = False
         self.does: Callable[[], None] = lambda: None
+        self.forgot = 0
+
+    def forget(self) -> None:
+        self.forgot += 1
 
     @property
     def interval(self) -> float:
