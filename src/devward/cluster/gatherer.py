@@ -128,9 +128,8 @@ class Gatherer:
         node = _node_of(looked.node, facts.node_name)
         asked = self._to_be_asked(npus.value)
         host = await self._ask_broker(tuple(asked.values()), node.runtime_version if node is not None else None)
-        kubelet = (
-            Part(host.at, kubelet_scan(host.said.kubelet)) if host.said is not None else Part[KubeletScan](host.at, None, host.failure)
-        )
+        scan = kubelet_scan(host.said.kubelet) if host.said is not None else None
+        kubelet = Part(host.at, scan, host.failure)
         checkpoint, drivers = await self._read_files(kubelet)
         witnessed = WitnessedHost(host.said) if host.said is not None else None
         found = {name: witnessed.vnpu(vnpu.vdev, vnpu.number) for name, vnpu in asked.items()} if witnessed is not None else {}
