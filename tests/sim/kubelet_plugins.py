@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 """A stand-in for the kubelet's side of device plugins: it registers them, listens for their devices, and asks for allocations.
 
-It calls in the order of the real one (pkg/kubelet/cm/devicemanager/plugin/v1beta1 in kubernetes/kubernetes): from inside Register it connects to the plugin and asks for its options, and answers only then; after that it opens ListAndWatch. When it starts
-it removes every socket in its directory and calls nobody. It speaks gRPC by threads, as a kubelet shares no event loop with a plugin.
+It calls in the order of the real one (pkg/kubelet/cm/devicemanager/plugin/v1beta1 in kubernetes/kubernetes): from inside Register it
+connects to the plugin and asks for its options, and answers only then; after that it opens ListAndWatch. When it starts it removes every
+socket in its directory and calls nobody. It speaks gRPC by threads, as a kubelet shares no event loop with a plugin.
 
 By hand: `/usr/bin/python3 tests/sim/kubelet_plugins.py --help`.
 """

@@ -76,15 +76,16 @@ class PluginHost:
     def __enter__(self) -> "PluginHost":
         self._thread.start()
 
-        async def make() -> DevicePlugin:
-            plugin = DevicePlugin(
-                self.settings, check=self._check, kept_ids=lambda: self.kept_ids, clock=self.clock, on_change=lambda: None
-            )
+        def make() -> DevicePlugin:
+            plugin = self._make_plugin()
             plugin.start()
             return plugin
 
         self.plugin = self.run(make)
         return self
+
+    def _make_plugin(self) -> DevicePlugin:
+        return DevicePlugin(self.settings, check=self._check, kept_ids=lambda: self.kept_ids, clock=self.clock, on_change=lambda: None)
 
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None) -> None:
         try:

@@ -23,7 +23,8 @@ async def register(kubelet_socket: str, request: bytes, deadline: float) -> None
     channel = grpc.aio.insecure_channel(address(kubelet_socket), options=_OPTIONS)
     try:
         call = channel.unary_unary(_METHOD)
-        await asyncio.wait_for(call(request, timeout=deadline), deadline + _SPARE)
+        async with asyncio.timeout(deadline + _SPARE):
+            await call(request, timeout=deadline)
     except grpc.aio.AioRpcError as error:
         detail = f"{error.code().name}: {error.details() or ''}"
         match error.code():

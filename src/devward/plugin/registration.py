@@ -118,7 +118,9 @@ class Registration:
                 wait = await self._guarded_round()
                 await asyncio.sleep(_LEAST)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._nudged.wait(), max(0.0, wait - _LEAST))
+                    # Not wait_for: before Python 3.12 it loses a cancellation that comes together with the nudge.
+                    async with asyncio.timeout(max(0.0, wait - _LEAST)):
+                        await self._nudged.wait()
         finally:
             self._session = None
             self._stand(RegistrationState.STOPPED, PluginProblem.STOPPED)

@@ -7,7 +7,7 @@ It runs on the event loop (grpc.aio), so that it answers the kubelet while the k
 import asyncio
 import logging
 import urllib.parse
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import grpc
@@ -83,7 +83,7 @@ class PluginServer:
     async def _options(self, _request: bytes, _context: Any) -> bytes:
         return self._wire.options(self._service.options)
 
-    async def _list_and_watch(self, _request: bytes, context: Any) -> AsyncIterator[bytes]:
+    async def _list_and_watch(self, _request: bytes, context: Any) -> None:
         try:
             stream = self._service.streams.open()
         except StreamsFull:
@@ -91,7 +91,9 @@ class PluginServer:
             return
         try:
             while (item := await stream.next()) is not None:
-                yield item
+                await context.write(item)
+        except Exception as error:  # noqa: BLE001 # the edge: some releases raise an error of their own when the receiver goes meanwhile
+            _log.debug("a stream broke off: %s", error)
         finally:
             self._service.streams.close(stream)
 
