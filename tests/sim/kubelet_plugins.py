@@ -146,6 +146,7 @@ class Kubelet:
         self.past: list[Plugin] = []
         self.starts = 0
         self._server: grpc.Server | None = None
+        self._past_servers: list[grpc.Server] = []
         self._condition = threading.Condition()
 
     # --- its life ---
@@ -154,8 +155,9 @@ class Kubelet:
         """Start as a kubelet does: remove every socket, then listen."""
         self.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         for entry in self.directory.iterdir():
-            if stat.S_ISSOCK(entry.lstat().st_mode):
-                entry.unlink()
+            with contextlib.suppress(FileNotFoundError):  # a plugin that stops removes its own
+                if stat.S_ISSOCK(entry.lstat().st_mode):
+                    entry.unlink()
         messages = self.messages
         self._server = grpc.server(futures.ThreadPoolExecutor(16))
         register = grpc.unary_unary_rpc_method_handler(
@@ -175,7 +177,9 @@ class Kubelet:
             plugin.close()
         self.plugins.clear()
         if self._server is not None:
-            self._server.stop(None).wait()
+            # It does not listen any more; that the server waits for a connection to be over, up to 10 s, is of no interest.
+            self._server.stop(None).wait(1)
+            self._past_servers.append(self._server)  # letting go of it waits, too
             self._server = None
         (self.directory / SOCKET).unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""A device plugin whose checks are the real CheckAllocation over a real CDI file; a device whose state the test sets stands for /dev/kvm."""
+"""A device plugin whose checks are the real CheckAllocation over a real CDI file; the test says how /dev/kvm is."""
 
 import asyncio
 from dataclasses import replace

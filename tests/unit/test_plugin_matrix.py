@@ -11,6 +11,8 @@ from pathlib import Path
 import grpc
 import pytest
 
+from devward import allocation
+from devward.plugin import decision
 from devward.plugin.status import RegistrationState, not_ready
 from sim.cdi_desk import GOOD, STALE
 from sim.errfs import ErrFs
@@ -20,6 +22,13 @@ from sim.plugin_host import RESOURCE
 from sim.vouching_host import MISSING, UNFINISHED, UNUSABLE, VALID, VouchingHost
 
 QUALIFIED = f"{RESOURCE}=kvm"
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be refused because the machine is slow."""
+    monkeypatch.setattr(allocation, "DEADLINE", PATIENCE)
+    monkeypatch.setattr(decision, "BUDGET", 2 * PATIENCE)
 
 
 class Node:
@@ -38,9 +47,9 @@ class Node:
         response = self.plugin.allocation(["kvm-0"])
         try:
             (container,) = response.result(timeout=PATIENCE).container_responses
-        except grpc.RpcError as error:
-            assert error.code() is grpc.StatusCode.FAILED_PRECONDITION, error
-            self.why = error.details()
+        except grpc.RpcError as refusal:
+            code, self.why = refusal.code(), refusal.details()
+            assert code is grpc.StatusCode.FAILED_PRECONDITION
             return False
         assert [device.name for device in container.cdi_devices] == [QUALIFIED]
         assert not container.devices
@@ -128,17 +137,20 @@ def test_a_device_that_goes_is_refused_before_anybody_has_noticed(node: Node) ->
     node.wait_capacity(0)
 
 
-def test_a_device_that_is_present_and_unusable_is_refused(node: Node) -> None:
+def test_a_device_that_is_present_and_unusable_is_refused(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.host.device.verdict = UNUSABLE
     assert not node.admits()
     assert "[not-a-hypervisor]" in node.why
     node.wait_capacity(0)
     node.host.device.verdict = None
+    monkeypatch.setattr(allocation, "DEADLINE", 0.5)
     assert not node.admits(), "a check that hangs cannot be had in time"
     assert "[probe-timeout]" in node.why
 
 
-def test_a_check_that_cannot_be_completed_passes_on_a_young_good_one(node: Node) -> None:
+def test_a_check_that_cannot_be_completed_passes_on_a_young_good_one(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No time for another check.
+    monkeypatch.setattr(decision, "PAUSE", 3 * PATIENCE)
     node.host.device.verdict = UNFINISHED
     assert node.admits()
     node.wait_capacity(2)

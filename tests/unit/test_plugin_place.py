@@ -85,7 +85,12 @@ def test_a_socket_that_was_made_anew_is_another_one(directory: Path) -> None:
 
 def test_neighbours_are_other_sockets(directory: Path) -> None:
     (directory / "kubelet_internal_checkpoint").write_text("{}")
-    with bind(directory / "kubelet.sock"), bind(directory / "a.sock"), bind(directory / "devward-01234567.sock"), bind(directory / "own.sock"):
+    with (
+        bind(directory / "kubelet.sock"),
+        bind(directory / "a.sock"),
+        bind(directory / "devward-01234567.sock"),
+        bind(directory / "own.sock"),
+    ):
         assert [found.name for found in place.look(str(directory), "own.sock").neighbours] == ["a.sock"]
 
 

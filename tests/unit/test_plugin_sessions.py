@@ -109,7 +109,9 @@ def neighbours(**changed: float) -> Sight:
     return replace(SIGHT, neighbours=tuple(found))
 
 
-def suspected(sight: Sight, *, resource: str = RESOURCE, lost_at: float | None = None, foreign: bool = False, now: float = 0.0) -> list[str]:
+def suspected(
+    sight: Sight, *, resource: str = RESOURCE, lost_at: float | None = None, foreign: bool = False, now: float = 0.0
+) -> list[str]:
     loss = None if lost_at is None else Loss(LISTENED, now, int(lost_at * 1e9))
     return list(suspects(resource, sight, loss=loss, foreign_ids=foreign, now=now))
 
