@@ -292,3 +292,15 @@ def test_a_slow_reader_holds_up_nobody(kubelet: Kubelet) -> None:
         stuck.cancel()
         host.wait(lambda status: status.streams == 1)
         assert given(plugin, ["kvm-0"])
+
+
+def test_what_was_good_before_a_device_was_told_to_be_bad_counts_no_more(
+    kubelet: Kubelet, host: PluginHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision, "PAUSE", 2 * PATIENCE)
+    plugin = kubelet.plugin(RESOURCE)
+    assert given(plugin, ["kvm-0"])
+    host.check = host.bad(Reason.PROBE_INCONCLUSIVE)
+    assert given(plugin, ["kvm-0"]), "the good one is young"
+    host.offer(standing(health=Health.UNHEALTHY))
+    assert error(lambda: given(plugin, ["kvm-0"])).code() is grpc.StatusCode.FAILED_PRECONDITION
