@@ -57,7 +57,7 @@ class VouchingHost(PluginHost):
     """The plugin on a host with /etc/cdi, of which the test may change anything."""
 
     def __init__(self, base: Path, **settings: Any) -> None:
-        super().__init__(base / "device-plugins", **settings)
+        super().__init__(base / "dp", **settings)
         self._base = base
         self.check = self._allocation
 

@@ -27,7 +27,7 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(name="kubelet")
 def _kubelet(tmp_path: Path) -> Iterator[Kubelet]:
-    with Kubelet(tmp_path / "device-plugins") as kubelet:
+    with Kubelet(tmp_path / "dp") as kubelet:
         yield kubelet
 
 

@@ -61,7 +61,7 @@ class Node:
 
 @pytest.fixture(name="node")
 def _node(tmp_path: Path) -> Iterator[Node]:
-    with Kubelet(tmp_path / "device-plugins") as kubelet, VouchingHost(tmp_path) as host:
+    with Kubelet(tmp_path / "dp") as kubelet, VouchingHost(tmp_path) as host:
         node = Node(kubelet, host)
         node.wait_capacity(2)
         host.wait_ready()
@@ -104,7 +104,7 @@ def test_storage_that_cannot_be_written_withdraws_the_capacity_until_it_can(tmp_
     backing, directory = tmp_path / "backing", tmp_path / "etc" / "cdi"
     backing.mkdir()
     directory.mkdir(parents=True)
-    with ErrFs(backing, directory) as errfs, Kubelet(tmp_path / "device-plugins") as kubelet, VouchingHost(tmp_path) as host:
+    with ErrFs(backing, directory) as errfs, Kubelet(tmp_path / "dp") as kubelet, VouchingHost(tmp_path) as host:
         node = Node(kubelet, host)
         node.wait_capacity(2)
         errfs.set({"create": "EROFS"})
@@ -160,7 +160,7 @@ def test_a_check_that_cannot_be_completed_passes_on_a_young_good_one(node: Node,
 
 
 def test_a_directory_without_a_kubelet_is_never_ready_until_there_is_one(tmp_path: Path) -> None:
-    plugins = tmp_path / "device-plugins"
+    plugins = tmp_path / "dp"
     plugins.mkdir(mode=0o750)
     with VouchingHost(tmp_path) as host:
         host.wait_state(RegistrationState.WAITING)
@@ -171,7 +171,7 @@ def test_a_directory_without_a_kubelet_is_never_ready_until_there_is_one(tmp_pat
 
 
 def test_another_instance_of_the_plugin_takes_over_and_the_kubelet_keeps_its_containers_devices(tmp_path: Path) -> None:
-    with Kubelet(tmp_path / "device-plugins") as kubelet:
+    with Kubelet(tmp_path / "dp") as kubelet:
         with VouchingHost(tmp_path) as host:
             host.wait_ready()
             first = kubelet.plugin(RESOURCE)
@@ -231,7 +231,7 @@ def test_files_of_others_are_left_alone(node: Node) -> None:
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
-    with Kubelet(tmp_path / "device-plugins") as kubelet:
+    with Kubelet(tmp_path / "dp") as kubelet:
         with VouchingHost(tmp_path) as host:
             kubelet.plugin(RESOURCE)
             host.wait_ready()

@@ -21,7 +21,7 @@ def bind(path: Path, *, listen: bool = True) -> socket.socket:
 
 @pytest.fixture(name="directory")
 def _directory(tmp_path: Path) -> Path:
-    made = tmp_path / "device-plugins"
+    made = tmp_path / "dp"
     made.mkdir(mode=0o750)
     return made
 
