@@ -95,7 +95,14 @@ def test_neighbours_are_other_sockets(directory: Path) -> None:
 
 
 def test_leftovers_of_ours_go_and_nothing_else_does(directory: Path) -> None:
-    kept = ["a.sock", "devward-0123456.sock", "devward-012345678.sock", "devward-0123456X.sock", "kubelet.sock"]
+    kept = [
+        "a.sock",
+        "devward-01234567.sock.old",
+        "devward-0123456.sock",
+        "devward-012345678.sock",
+        "devward-0123456X.sock",
+        "kubelet.sock",
+    ]
     for name in [*kept, "devward-01234567.sock"]:
         bind(directory / name).close()
     (directory / "devward-11111111.sock").write_text("not ours")

@@ -160,6 +160,23 @@ def test_a_register_that_hangs_is_given_up_and_made_again(kubelet: Kubelet, monk
         host.wait_ready()
 
 
+def test_after_a_failure_nothing_of_ours_stands_and_the_next_attempt_takes_its_time(
+    kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "FIRST_WAIT", 1e6)
+    monkeypatch.setattr(sessions, "LONGEST_WAIT", 1e6)
+    kubelet.faults.refuse_register = "no"
+    with PluginHost(kubelet.directory) as host:
+        host.offer()
+        host.wait_state(FAILED)
+        host.wait(lambda _: sockets(kubelet.directory) == [], "no socket of ours")
+        for _ in range(50):
+            host.run(host.plugin._registration.nudge)
+            host.run(lambda: asyncio.sleep(0.01))
+        assert [what for what, _ in kubelet.log] == ["Register"]
+        assert sockets(kubelet.directory) == []
+
+
 def test_a_plugin_can_be_stopped_while_register_hangs(kubelet: Kubelet) -> None:
     kubelet.faults.hang_register.set()
     with PluginHost(kubelet.directory) as host:

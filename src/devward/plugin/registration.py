@@ -172,6 +172,7 @@ class Registration:
         self._pace = sessions.ended(self._pace, session, end, now)
         self._loss = Loss(session, now, self._clock.realtime_usec() * 1000) if end is End.NO_STREAM and session.had_stream else None
         self._stand(RegistrationState.WAITING, _OF_END[end])
+        # Before the next one begins: a kubelet that notices an end late would take the new plugin's devices for lost (kubernetes#127803).
         await self._stop_server()
 
     async def _register(self, sight: Sight) -> float:
@@ -199,8 +200,6 @@ class Registration:
         return 0.0
 
     async def _attempt(self, kubelet: SocketId) -> None:
-        # The old server first: a kubelet that notices its end late would take the new plugin's devices for lost (kubernetes#127803).
-        await self._stop_server()
         self._stand(RegistrationState.REGISTERING, self.standing.problem, self.standing.detail)
         directory = self._settings.directory
         self.endpoint = await self._call(lambda: place.prepare(directory))
