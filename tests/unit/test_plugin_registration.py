@@ -26,6 +26,7 @@ class Desk:
         self.log: list[str] = []
         self.streams = 1
         self.failure: Exception | None = None
+        self.stop_failure: Exception | None = None
         self._servers = 0
         means = Means(
             make_server=self._make_server,
@@ -62,6 +63,8 @@ class Desk:
 
         async def stop(self) -> None:
             self._desk.log.append(f"stop {self._number}")
+            if self._desk.stop_failure is not None:
+                raise self._desk.stop_failure
 
 
 def run(tmp_path: Path, main: Callable[[Desk], Coroutine[Any, Any, None]]) -> list[str]:
@@ -111,6 +114,17 @@ def test_a_server_of_a_registration_that_failed_is_stopped(tmp_path: Path, failu
         await until(lambda: desk.registration.failures >= 2)
 
     assert run(tmp_path, main)[:5] == ["start 1", "register 1", "stop 1", "start 2", "register 2"]
+
+
+def test_a_server_that_cannot_be_stopped_holds_up_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main(desk: Desk) -> None:
+        desk.stop_failure = RuntimeError("a defect")
+        await until(lambda: desk.registration.registrations == 1)
+        desk.restart_kubelet()
+        await until(lambda: desk.registration.registrations == 2)
+
+    assert run(tmp_path, main) == ["start 1", "register 1", "stop 1", "start 2", "register 2", "stop 2"]
+    assert "a defect" in caplog.text
 
 
 @pytest.mark.parametrize("problem", [PluginProblem.DIRECTORY_SILENT, PluginProblem.DIRECTORY_UNREADABLE])

@@ -230,7 +230,10 @@ class Registration:
         own, self._own = self._own, None
         endpoint, self.endpoint = self.endpoint, ""
         if server is not None:
-            await server.stop()
+            try:
+                await server.stop()
+            except Exception:  # noqa: BLE001 # the edge: a server that cannot be stopped holds up nothing else
+                _log.exception("the server of the device plugin did not stop as it should")
         if own is not None:
             with contextlib.suppress(PlaceError):
                 await self._call(lambda: place.remove(self._settings.directory, endpoint, own))
