@@ -1,7 +1,9 @@
 """The metrics file is replaced as a whole, follows no link, and can be read by anybody."""
 
+import contextlib
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -109,3 +111,24 @@ def test_switched_off_it_is_gone(directory: Path) -> None:
     for _ in range(2):
         metrics_file.remove(str(directory))
         assert [entry.name for entry in directory.iterdir()] == ["other.prom"]
+
+
+@pytest.mark.parametrize("put", [os.symlink, os.link])
+def test_a_link_that_is_put_there_at_the_last_moment_is_not_written_through(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, put: Callable[[Path, Path], None]
+) -> None:
+    victim = directory / "victim"
+    victim.write_text("kept")
+    unlink = os.unlink
+
+    def then_put(name: str, *, dir_fd: int) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            unlink(name, dir_fd=dir_fd)
+        put(victim, directory / name)
+
+    monkeypatch.setattr(metrics_file.os, "unlink", then_put)
+    with pytest.raises(FileExistsError):
+        metrics_file.write(str(directory), "a 1\n")
+    monkeypatch.undo()
+    assert victim.read_text() == "kept"
+    assert not (directory / FILE).exists()
