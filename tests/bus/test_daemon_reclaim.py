@@ -155,6 +155,14 @@ def test_while_anything_stops_it_an_orphan_stays(owned: OwnedNode) -> None:
     wait_verdict(owned, "00", orphan, "eligible")
     wait_blocked(owned, "kill-switch", "blocked")
 
+    # HAMi's lock only defers: what is eligible loses nothing.
+    owned.lock = "hami,2026-12-01T00:00:00Z"
+    assert wait_verdict(owned, "00", orphan, "deferred") == "hami-locked"
+    confirmations = int(str(daemon.get(name_of(orphan), "Vnpu", "Confirmations")))
+    owned.lock = ""
+    wait_verdict(owned, "00", orphan, "eligible")
+    assert int(str(daemon.get(name_of(orphan), "Vnpu", "Confirmations"))) >= confirmations >= 3
+
     daemon.call("SetReclaimMode", "st", "observe", "0")
     kill_switch.unlink()
     wait_blocked(owned, "mode-observe", "observing")

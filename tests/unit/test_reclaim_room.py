@@ -247,6 +247,21 @@ def test_no_reclaim_of_the_command_line_and_a_mode_that_was_set_are_heeded(play:
     play(test, no_reclaim=True)
 
 
+def test_a_mode_of_the_configuration_shows_at_once_and_breaks_waits(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.wait(10)
+        usual = ReclaimConfig(kill_switch=str(desk.switch))
+        await desk.room.configure(replace(usual, mode=ReclaimMode.OBSERVE))
+        assert desk.room.state is ReclaimState.OBSERVING
+        await desk.room.configure(usual)
+        await desk.wait(10)
+        assert desk.told == []
+        await desk.wait(1)
+        assert len(desk.told) == 1
+
+    play(test)
+
+
 def test_each_change_of_what_is_done_is_on_record_once(play: Play) -> None:
     async def test(desk: Desk) -> None:
         await desk.wait(3)
