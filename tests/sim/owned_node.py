@@ -6,7 +6,6 @@ both are made to be of this host. The chips have the die ids of the recordings, 
 
 import contextlib
 import json
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
