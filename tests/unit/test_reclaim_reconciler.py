@@ -198,6 +198,26 @@ def test_an_interruption_after_the_fresh_look_keeps_the_vnpu(play: Callable[...,
     play(test)
 
 
+def test_an_interruption_while_a_look_is_taken_in_is_not_lost(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.wait()
+
+        async def reloaded() -> None:
+            scene.world.during.clear()
+            scene.reconciler.configure(scene.config)
+
+        async def again() -> None:
+            scene.world.during["switch"] = reloaded
+
+        scene.reconciler.interrupt(Interruption(Cut.UNPINNED, frozenset({"another"})))
+        scene.world.during["again"] = again
+        await scene.look()
+        assert scene.destroyed == []
+        assert scene.outcomes()[-1] == ("failure", Cut.RELOADED.value)
+
+    play(test)
+
+
 def test_an_interruption_of_another_vnpu_keeps_nothing_else(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         await scene.wait()

@@ -301,6 +301,7 @@ def test_a_pause_that_runs_out_breaks_waits(play: Play) -> None:
 def test_pins_that_may_be_missing_stop_all_until_an_administrator_enforces(play: Play) -> None:
     async def test(desk: Desk) -> None:
         desk.remembered.state = replace(desk.remembered.state, pins_in_doubt=True)
+        assert desk.room.pins() is None
         await desk.wait(13)
         assert desk.told == []
         assert [code for code, _ in desk.room.blocked] == ["state-damaged"]

@@ -73,8 +73,6 @@ class ReclaimRoom:
         self._state_directory = state_directory
         #: Why it is not known what an earlier run of the daemon left; empty: it is.
         self._problem = ""
-        #: What it left was read, be it damaged.
-        self._is_loaded = False
         self._audit = audit
         self._clock = clock
         self._new_id = new_id
@@ -302,7 +300,6 @@ class ReclaimRoom:
             if self._problem != before:
                 self._audit.event("state-damaged", f"What is kept of reclaiming cannot be read, and nothing is reclaimed: {self._problem}")
             return None
-        self._is_loaded = True
         if self._problem:
             self._audit.event("state-damaged", f"What is kept of reclaiming cannot be read, and nothing is reclaimed: {self._problem}")
         return breaker, spent
@@ -480,9 +477,8 @@ class ReclaimRoom:
     async def set_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
         """Set the mode over the configuration's, until it is set again. To enforce is to take the pins that there are for all of them."""
 
-        # What was not read may be good: it is not written over.
-        is_damaged = bool(self._problem) and self._is_loaded
-        if mode is ReclaimMode.ENFORCE and is_damaged and self._reconciler is not None and await self._reconciler.keep():
+        # Where it was not read, and not found damaged, it is not written over, and the problem stays.
+        if mode is ReclaimMode.ENFORCE and self._problem and self._reconciler is not None and await self._reconciler.keep():
             self._problem = ""
         return await self._change(request, "SetReclaimMode", f": {mode}", lambda state: state.with_reclaim_mode(mode))
 
