@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -193,6 +195,18 @@ def test_while_anything_stops_it_an_orphan_stays(owned: OwnedNode) -> None:
     assert any("paused" in one for one in states)
 
 
+def restart(owned: OwnedNode) -> None:
+    """Start devwardd anew, with the devices of before."""
+    namespace = f"--mount=/proc/{owned.daemon.pid}/ns/mnt"
+    with subprocess.Popen(["nsenter", namespace, "sleep", "infinity"], stdin=subprocess.DEVNULL) as holder:
+        mine = os.readlink("/proc/self/ns/mnt")
+        wait_for(lambda: os.readlink(f"/proc/{holder.pid}/ns/mnt") != mine, what="the namespace")
+        owned.daemon.stop()
+        owned.daemon.start(devices_of=holder.pid)
+        owned.show_nodes()
+        holder.kill()
+
+
 # --- what the library does ------------------------------------------------------------------------------------------------
 def test_what_the_library_does_decides_what_is_said_and_when_it_is_tried_again(owned: OwnedNode) -> None:
     daemon, simulator = owned.daemon, owned.node.simulator
@@ -213,6 +227,13 @@ def test_what_the_library_does_decides_what_is_said_and_when_it_is_tried_again(o
 
     # A restart of the daemon keeps nothing of what it waited for.
     wait_while_beating(owned, "00", lambda: int(str(daemon.get(name_of(orphan), "Vnpu", "Confirmations"))) > 0, "a confirmation")
+    identity, restarted = daemon.get(name_of(orphan), "Vnpu", "Identity"), time.time()
+    restart(owned)
+    wait_while_beating(owned, "00", lambda: verdict(owned, orphan.id)[0] in ("candidate", "confirming"), "the wait")
+    began = int(str(daemon.get(name_of(orphan), "Vnpu", "GraceStartUSec")))
+    assert began > restarted * 1e6
+    assert str(daemon.get(name_of(orphan), "Vnpu", "Identity")).split("/")[:3] == str(identity).split("/")[:3]
+
     simulator.fault("dcmi_set_destroy_vdevice", "code", value=-8002, effect=False)
     wait_while_beating(owned, "00", lambda: destroys(owned).count("failure") == 3, "not permitted")
     wait_blocked(owned, "destroying-not-permitted", "blocked")

@@ -275,6 +275,20 @@ def test_what_the_fresh_look_shows_decides(play: Callable[..., None], change: Ca
     play(test)
 
 
+def test_what_the_fresh_look_could_not_tell_is_shown(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.wait()
+
+        async def happens() -> None:
+            scene.world.unknowns, scene.world.has_kubelet = (unknown(),), False
+
+        scene.world.during["again"] = happens
+        await scene.look()
+        assert scene.reconciler.standing.permission.reasons == (Blocked.NO_KUBELET.value, "answer-timeout")
+
+    play(test)
+
+
 def test_a_look_that_was_not_taken_anew_is_none(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         await scene.wait()

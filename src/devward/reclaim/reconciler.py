@@ -111,6 +111,7 @@ class Reconciler:
         self._breaker = Breaker()
         self._interruptions: tuple[Interruption, ...] = ()
         self._picture = Picture()
+        self._latest: Seen | None = None
         self._is_loaded = False
         self._is_forbidden = False
         self._is_journal_refusing = False
@@ -225,7 +226,8 @@ class Reconciler:
             if not await self._reclaim(due, again):
                 break
         # What stopped it is to be seen before the next look.
-        self._allow(await self._controls(seen), seen.blocked)
+        latest = self._latest or seen
+        self._allow(await self._controls(latest), latest.blocked)
 
     def noticed(self) -> None:
         """An administrator changed something of what stops reclaiming: it shows at once, and breaks waits even if it is taken back soon."""
@@ -319,6 +321,7 @@ class Reconciler:
 
     def _publish(self, look: Look, seen: Seen, controls: Controls, judgements: Mapping[str, Judgement] | None = None) -> None:
         shown = self.standing.judgements if judgements is None else judgements
+        self._latest = seen
         self.standing = Standing(shown, self.standing.permission, look)
         self._allow(controls, seen.blocked)
 
