@@ -65,9 +65,24 @@ def test_an_orphan_is_reclaimed_and_a_used_vnpu_is_not(owned: OwnedNode) -> None
     orphan = owned.node.create(first, "vir05_1c_8g")
     used = owned.node.create(second, "vir05_1c_8g")
     owned.node.simulator.occupy(used)
-    wait_while_beating(owned, "00", lambda: not is_there(owned, orphan), "the destruction")
+    heard = owned.daemon.directory / "heard"
+    with heard.open("wb") as output:
+        monitor = subprocess.Popen(
+            ["busctl", f"--address={owned.daemon.bus.address}", "monitor", "--json=short", "--match=type='signal',member='VnpuReclaimed'"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.DEVNULL,
+        )
+    try:
+        wait_while_beating(owned, "00", lambda: not is_there(owned, orphan), "the destruction")
+        record = owned.daemon.wait_event("vnpu-reclaim", DEVWARD_OUTCOME="success")
+        wait_for(lambda: b"VnpuReclaimed" in heard.read_bytes() and heard.read_bytes().endswith(b"\n"), what="the signal")
+    finally:
+        monitor.kill()
+        monitor.wait()
+    (signal,) = [json.loads(line) for line in heard.read_text().splitlines() if "VnpuReclaimed" in line]
+    assert signal["payload"]["data"] == [orphan.id, 0, "vir05_1c_8g", record["DEVWARD_REQUEST_ID"][0]]
     assert is_there(owned, used)
-    owned.daemon.wait_event("vnpu-reclaim", DEVWARD_OUTCOME="success")
     assert verdict(owned, used.id)[0] == "in-use"
     assert [call.function for call in owned.node.simulator.calls("dcmi_set_destroy_vdevice")] == ["dcmi_set_destroy_vdevice"]
 

@@ -104,6 +104,19 @@ def test_without_a_journal_nothing_is_destroyed_and_that_is_shown_until_it_is_ba
     play(test)
 
 
+def test_while_the_journal_is_away_no_rate_is_used_up(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.wait()
+        path, scene.journal._path = scene.journal._path, "/nonexistent/socket"
+        await scene.wait(1800)
+        assert (scene.destroyed, scene.world.kept) == ([], [])
+        scene.journal._path = path
+        await scene.look()
+        assert scene.destroyed == [100]
+
+    play(test)
+
+
 def test_a_journal_that_refused_is_no_matter_where_nothing_is_left_to_destroy(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         await scene.wait()

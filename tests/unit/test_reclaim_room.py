@@ -505,6 +505,21 @@ def test_what_shields_it_or_stops_all_is_the_answer(play: Play) -> None:
     play(test)
 
 
+def test_the_end_of_a_cycle_that_began_before_is_no_answer(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.look()
+        act = asyncio.ensure_future(desk.room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=False))
+        await asyncio.sleep(0.1)
+        desk.room.cycle_ended()
+        await asyncio.sleep(0.1)
+        assert not act.done()
+        desk.world.vnpus = (replace(ONE, use=Use.IN_USE),)
+        await desk.look(1)
+        assert [one.reason for one in await act] == ["driver-says-used"]
+
+    play(test)
+
+
 def test_where_nobody_looks_nobody_waits(play: Play) -> None:
     async def test(desk: Desk) -> None:
         await desk.look()

@@ -403,12 +403,16 @@ class Reconciler:
             request=request,
             evidence=told,
         ) as act:
+            self._is_journal_refusing = not act.taken
+            if not act.taken:
+                # Nothing is tried, and so it counts for no rate: the journal may be away for longer than an hour.
+                act.fail(contract.No.NOT_RECORDED.value, f"{what} is not destroyed: {contract.NO_TEXT[contract.No.NOT_RECORDED]}")
+                return
             # Before the broker is asked, so that no restart makes anybody forget it; one that comes to nothing counts, too.
             self._spent = limits.spend(self._spent, judgement.card, self._clock.monotonic())
             if not await self.keep():
                 act.fail("not-saved", f"{what} is not destroyed after all: that it is tried could not be saved")
                 return
-            self._is_journal_refusing = not act.taken
 
             async def last_word() -> Refuse | None:
                 controls = await self._controls(seen)
