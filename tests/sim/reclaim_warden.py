@@ -27,7 +27,8 @@ from devward.reclaim.controls import Controls, Switch
 from devward.reclaim.history import Gone
 from devward.reclaim.limits import Breaker, Spent
 from devward.reclaim.look import VnpuFacts
-from devward.reclaim.reconciler import LastWord, Reconciler
+from devward.reclaim.reconciler import Reconciler
+from devward.reclaim.warden import LastWord
 from sim.journal_sink import DrainedJournal, JournalSink, Record
 from sim.reclaim_desk import BOOT_ID, card_of, snapshot_of, vnpu_of
 from sim.snapshot_desk import BROKEN, KUBELET, card_view

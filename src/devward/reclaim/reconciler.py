@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from devward.audit import Audit
 from devward.clock import Clock
@@ -20,7 +20,6 @@ from devward.model import ActionRequest, Trigger
 from devward.npu.facts import Expected, Outcome
 from devward.npu.inventory import Picture
 from devward.npu.numbering import vfid_of
-from devward.npu.pins import PinReport
 from devward.reclaim import aftermath, contract, counters, history, limits, record, verdict
 from devward.reclaim.aftermath import Aftermath, Result
 from devward.reclaim.asking import ask_about
@@ -32,49 +31,12 @@ from devward.reclaim.history import Fate, Gone, History
 from devward.reclaim.limits import Breaker, Due, Rates, Spent
 from devward.reclaim.look import Cut, Interruption, Look, Reach, container_key, take_look
 from devward.reclaim.verdict import Judgement
+from devward.reclaim.warden import Warden
 
 #: Seconds that a destruction may take before stopping goes on without it; the broker is then left alone.
 FINISH_SECONDS: Final = 60.0
 
 _log = logging.getLogger(__name__)
-
-
-#: Returns why a vNPU is not destroyed after all; None: it is.
-LastWord = Callable[[], Awaitable[Refuse | None]]
-
-
-class Warden(Protocol):
-    """What the loop needs of the rest of the daemon."""
-
-    def pins(self) -> PinReport | None:
-        """Return how the pins stand; None: they cannot be read, or some were lost."""
-
-    def sequence(self, vdev: int) -> int | None:
-        """Return a number that grows with each event by which a vNPU's node may have become another one; None: it cannot be told."""
-
-    async def switch(self) -> Switch:
-        """Look at the kill switch."""
-
-    async def destroy(self, expected: Expected, runtime: str | None, request_id: str, last_word: LastWord) -> Aftermath:
-        """Have the broker destroy a vNPU, once, unless the last word, said when it is this question's turn, is against it."""
-
-    def controls(self) -> Controls:
-        """Return what stops reclaiming by an administrator's wish or by the state of the daemon; not the kill switch, nor what is seen."""
-
-    def changed(self) -> None:
-        """Verdicts, or what blocks, may be others now."""
-
-    async def load(self) -> tuple[Breaker, Spent] | None:
-        """Return what an earlier run of the daemon left; None: it cannot be told yet. `controls` say so where it is not known."""
-
-    async def keep(self, breaker: Breaker, spent: Spent) -> bool:
-        """Keep what must outlast this run of the daemon; False: it could not be kept."""
-
-    def cycle_ended(self) -> None:
-        """A look was taken in, and what came of it is done."""
-
-    def reclaimed(self, gone: Gone, phy: int) -> None:
-        """A vNPU was destroyed."""
 
 
 @dataclass(frozen=True, slots=True)

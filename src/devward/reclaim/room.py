@@ -29,8 +29,9 @@ if TYPE_CHECKING:  # a host without NPUs loads nothing of them
     from devward.reclaim.history import Gone
     from devward.reclaim.keeping import Keeping
     from devward.reclaim.limits import Breaker, Spent
-    from devward.reclaim.reconciler import LastWord, Reconciler
+    from devward.reclaim.reconciler import Reconciler
     from devward.reclaim.verdict import Judgement
+    from devward.reclaim.warden import LastWord
 
 _log = logging.getLogger(__name__)
 
