@@ -205,6 +205,8 @@ class Daemon:
             return self._leave(lost)
         finally:
             self._service.stopping_now = True
+            # A vNPU that is being destroyed is waited for first, and its outcome put on record; the service manager hears meanwhile.
+            await self._reclaim.finish()
             if self._recheck is not None:
                 self._recheck.cancel()
             for task in (pulse, lost, stop, first, *self._tasks):
@@ -223,8 +225,6 @@ class Daemon:
 
     async def _close(self) -> None:
         """End in the order opposite to the start, each step within a bound."""
-        # A vNPU that is being destroyed is waited for first, and its outcome put on record.
-        await self._reclaim.finish()
         try:
             async with asyncio.timeout(STOP_DEADLINE):
                 await self._cluster.close()
@@ -317,6 +317,7 @@ class Daemon:
             )
 
     def _pins_changed(self) -> None:
+        self._reclaim.pins_changed()
         self._npus.look(Trigger.DBUS)
         self._npus_changed()
 

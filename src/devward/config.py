@@ -16,7 +16,6 @@ from typing import Any
 from devward import names
 from devward.errors import ConfigError
 from devward.model import CdiMode, ClusterRead, DeviceKind, Finding, Manage, NpuDevices, Reason, ReclaimMode, WithdrawPolicy
-from devward.npu.numbering import CARD_NAME, DIE
 from devward.text import printable
 
 MAXIMUM_FILE_SIZE = 1 << 20
@@ -144,6 +143,9 @@ def _cards(value: object) -> tuple[str, ...] | None:
         return None
     if not isinstance(value, list):
         raise _Wrong(f'must be "{ALL}" or a list of names and die ids of cards, is {_shown(value)}')
+    # Of NPUs nothing is loaded before it is needed.
+    from devward.npu.numbering import CARD_NAME, DIE
+
     cards = []
     for item in value:
         die = item.upper() if isinstance(item, str) and item.isascii() else ""

@@ -44,7 +44,7 @@ _BACKUP_NAME_LIMIT: Final = 200
 _KNOWN_KEYS: Final = frozenset(
     {
         *("major", "minor", "digests", "cdi_mode", "cdi_pause", "pins"),
-        *("reclaim_mode", "reclaim_pause", "breaker_latched", "pins_in_doubt"),
+        *("reclaim_mode", "reclaim_pause", "pins_in_doubt"),
     }
 )
 
@@ -72,8 +72,6 @@ class State:
     #: As for CDI files.
     reclaim_mode: ReclaimMode | None = None
     reclaim_pause: Pause | None = None
-    #: Whether so much was eligible at a time that an administrator must look first.
-    breaker_latched: bool = False
     #: Whether a pin, a pause or a mode that kept vNPUs may have been lost with a damaged file; until an administrator says to go on.
     pins_in_doubt: bool = False
 
@@ -194,7 +192,6 @@ class StateStore:
             "pins": [dataclasses.asdict(pin) for pin in state.pins],
             "reclaim_mode": state.reclaim_mode,
             "reclaim_pause": dataclasses.asdict(state.reclaim_pause) if state.reclaim_pause else None,
-            "breaker_latched": state.breaker_latched,
             "pins_in_doubt": state.pins_in_doubt,
         }
         return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode("ascii")
@@ -257,9 +254,8 @@ def _parse(document: Mapping[str, object]) -> tuple[State, list[str]]:
     doubts: list[str] = []
     reclaim_mode = _mode("reclaim_mode", ReclaimMode, document, doubts)
     reclaim_pause = _pause("reclaim_pause", document, doubts)
-    is_latched = _flag("breaker_latched", document, doubts)
     in_doubt = _flag("pins_in_doubt", document, doubts) or is_pin_lost or bool(doubts)
-    state = State(MappingProxyType(digests), mode, pause, pins, reclaim_mode, reclaim_pause, is_latched, in_doubt)
+    state = State(MappingProxyType(digests), mode, pause, pins, reclaim_mode, reclaim_pause, in_doubt)
     return state, problems + pin_problems + doubts
 
 

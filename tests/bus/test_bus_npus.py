@@ -121,6 +121,21 @@ def test_every_documented_value_can_be_published_and_read(bus: Bus) -> None:
                 assert reached[f"{interface}.{name}"] == prop.values, name
 
 
+def test_why_a_verdict_is_as_it_is_is_told_apart_from_why_a_vnpu_is_not_vouched_for(bus: Bus) -> None:
+    async def main() -> None:
+        async with world(bus.address) as made:
+            made.backend.card_views = (CARD,)
+            told = replace(VNPU, verdict=Verdict.ELIGIBLE, verdict_reason="confirmed", reason=Reason.VNPU_NOT_RECORDED, text="So it is.")
+            made.backend.vnpu_views = (told,)
+            made.service.publish()
+            client = await made.client()
+            values = await get_all(client, VNPU_PATH, names.VNPU_INTERFACE)
+            assert (values["Verdict"], values["VerdictReason"]) == ("eligible", "confirmed")
+            assert (values["Reason"], values["Text"]) == ("vnpu-not-recorded", "So it is.")
+
+    run(main)
+
+
 def test_what_is_not_known_can_be_published(bus: Bus) -> None:
     async def main() -> None:
         async with world(bus.address) as made:

@@ -27,6 +27,7 @@ def owned(tmp_path: Path, library: Path) -> Iterator[OwnedNode]:
         node = NpuNode(tmp_path, host, simulator, program=SCALED, config=f'{CONFIG}kill_switch = "{kill_switch}"\n')
         with OwnedNode(node) as made, node.daemon as daemon:
             daemon.start()
+            made.show_nodes()
             node.start_broker()
             yield made
             assert not daemon.process_ended(), daemon.output.read_text()

@@ -86,6 +86,14 @@ def test_a_look_that_began_before_the_attempt_tells_nothing_of_it() -> None:
     assert fates(told.look(vnpus=())) == [Fate.DESTROYED]
 
 
+def test_an_attempt_is_forgotten_with_its_vnpu() -> None:
+    told = Chronicle()
+    told.look()
+    told.act(Result.UNKNOWN, after=59.5)
+    assert fates(told.look(vnpus=())) == [Fate.DESTROYED]
+    assert told.history.attempts == {}
+
+
 @pytest.mark.parametrize("result", [Result.STILL_PRESENT, Result.REFUSED])
 def test_what_failed_is_none_of_devwards_doing_later(result: Result) -> None:
     told = Chronicle()

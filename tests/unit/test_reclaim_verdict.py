@@ -136,6 +136,10 @@ def test_one_claim_that_protects_outweighs_candidates(standing: Standing) -> Non
     assert verdict(claims=[claim(), claim(standing, uid="pod-2")]).verdict.value == standing.value
 
 
+def test_the_claim_that_protects_is_the_reason() -> None:
+    assert verdict(claims=[claim(), RUNNING]).reason == ClaimReason.RUNNING
+
+
 def test_candidates_do_not_stand_in_the_way() -> None:
     assert verdict(claims=[claim()]).verdict is V.CANDIDATE
 
@@ -332,7 +336,19 @@ def test_a_finding_alone_stands_for_every_source(finding: Finding, expected: Ver
 
 
 def test_what_was_not_asked_about_is_unknown() -> None:
-    assert judged(look_of(sights={})).reason == Why.HOST_NOT_ASKED
+    look = look_of(sights={})
+    assert (look.vnpus[0].host, look.vnpus[0].descriptors) == (Finding.UNKNOWN, Finding.UNKNOWN)
+    assert judged(look).reason == Why.HOST_NOT_ASKED
+
+
+def test_what_is_said_of_another_vnpu_is_not_taken() -> None:
+    assert judged(look_of(sights={"v0100": sight(101)})).reason == Why.HOST_NOT_ASKED
+
+
+@pytest.mark.parametrize("finding", Finding)
+def test_descriptors_are_told_apart_from_the_whole(finding: Finding) -> None:
+    for given in (sight(descriptors=finding, uda=Finding.HELD), finding):
+        assert look_of(sights={"v0100": given}).vnpus[0].descriptors is finding
 
 
 def test_a_fault_of_the_picture_is_unknown() -> None:

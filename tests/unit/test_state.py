@@ -31,7 +31,6 @@ FULL = State(
     (PIN, CARD_PIN),
     ReclaimMode.OFF,
     Pause(USEC + 5, "a new rack é\n", 7),
-    breaker_latched=True,
     pins_in_doubt=True,
 )
 #: What is left of a file of which nothing could be read.
@@ -101,7 +100,7 @@ def test_what_was_saved_is_loaded_by_the_next_start(store: StateStore, place: Pa
     pause=PAUSES,
     reclaim_mode=st.none() | st.sampled_from(ReclaimMode),
     reclaim_pause=PAUSES,
-    flags=st.tuples(st.booleans(), st.booleans()),
+    in_doubt=st.booleans(),
 )
 def test_any_state_survives(
     tmp_path_factory: pytest.TempPathFactory,
@@ -110,10 +109,10 @@ def test_any_state_survives(
     pause: Pause | None,
     reclaim_mode: ReclaimMode | None,
     reclaim_pause: Pause | None,
-    flags: tuple[bool, bool],
+    in_doubt: bool,
 ) -> None:
     place = str(tmp_path_factory.mktemp("state"))
-    state = State(digests, mode, pause, (), reclaim_mode, reclaim_pause, *flags)
+    state = State(digests, mode, pause, (), reclaim_mode, reclaim_pause, in_doubt)
     StateStore(place, realtime_usec=Clock()).save(state)
     assert StateStore(place, realtime_usec=Clock()).load().state == state
 
@@ -234,9 +233,6 @@ def test_a_damaged_file_is_set_aside_and_reported(store: StateStore, place: Path
         ("reclaim_mode", 0),
         ("reclaim_pause", "for ever"),
         ("reclaim_pause", {"until_usec": 1, "reason": "", "caller_uid": -1}),
-        ("breaker_latched", None),
-        ("breaker_latched", 0),
-        ("breaker_latched", "no"),
         ("pins_in_doubt", None),
         ("pins_in_doubt", []),
     ],
@@ -250,7 +246,7 @@ def test_one_bad_key_costs_no_other(store: StateStore, place: Path, key: str, va
     assert key.removesuffix("s") in loaded.problem
     whole = State({"/x": ("a" * 64,)}, CdiMode.OFF, Pause(5, "r", 7), (), ReclaimMode.OBSERVE, Pause(5, "r", 7))
     # A flag that stops something is on where it cannot be read; what may have kept a vNPU, and is lost, leaves doubt.
-    empty: dict[str, Any] = {"digests": {}, "pins": (), "breaker_latched": True, "pins_in_doubt": True}
+    empty: dict[str, Any] = {"digests": {}, "pins": (), "pins_in_doubt": True}
     changes: dict[str, Any] = {key: empty.get(key)}
     expected = dataclasses.replace(whole, **changes)
     assert loaded.state == dataclasses.replace(expected, pins_in_doubt=key not in ("digests", "cdi_mode", "cdi_pause"))

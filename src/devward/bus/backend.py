@@ -79,10 +79,10 @@ class Backend(Protocol):
         """Destroy the vNPUs that nobody owns, within the limits, as reclaim_vnpu(); a line for each that seems to be nobody's."""
 
     async def release_breaker(self, request: ActionRequest) -> tuple[ActionResult, ...]:
-        """Agree to what was eligible while too much of it was."""
+        """Agree to what was eligible while too much of it was. The target of its line is `breaker`."""
 
     async def set_reclaim_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
-        """Set what may be done with vNPUs that nobody owns."""
+        """Set what may be done with vNPUs that nobody owns. The target of its line, and of those of a pause, is `reclaim`."""
 
     async def pause_reclaim(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
         """Destroy nothing for so many seconds, for a reason that is recorded."""

@@ -72,14 +72,15 @@ def claimed_cores(
     """Return how many AI cores the claims on a card ask for, by what the plugin answered; None where that is not known of each.
 
     `total` is how many the card has, if that is known: who was given the card without a template has all of them. A claim that only says
-    that its Pod could open the card asks for none. `allocations` are by UID.
+    that its Pod could open the card asks for none. A Pod's allocations, under whichever of its UIDs the kubelet has them, are by that of
+    its claims.
     """
     asked = 0.0
-    for claim in claims:
-        if claim.unless_clean:
-            continue
-        given = [allocation for allocation in allocations.get(claim.uid, ()) if allocation.cards and phy in allocation.cards]
-        if not given:
+    # A Pod may claim a card for several reasons, and has its cores once.
+    for uid in {claim.uid for claim in claims if not claim.unless_clean}:
+        of_pod = allocations.get(uid, ())
+        given = [allocation for allocation in of_pod if allocation.cards and phy in allocation.cards]
+        if not given or not all(allocation.cards for allocation in of_pod):
             return None
         for allocation in given:
             cores = _CORES.match(allocation.template)

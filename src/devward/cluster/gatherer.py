@@ -109,6 +109,8 @@ class Gatherer:
         self._readers = readers or Readers(CheckpointReader().read)
         self._api: Api | None = None
         self._kubelet: KubeletSight | None = None
+        #: Why the kubelet is not known; only while it is not.
+        self._no_kubelet = Failure(KubeletDoubt.NOT_FOUND.value, SENTENCES[KubeletDoubt.NOT_FOUND])
         self.library = Library()
         #: How the API server is asked; None: not yet.
         self.settings: ApiSettings | None = None
@@ -142,9 +144,8 @@ class Gatherer:
         asked = self._to_be_asked(npus.value)
         runtime = node.runtime_version if node is not None else None
         host = await self._ask_broker(tuple(asked.values()), runtime)
-        kubelet = (
-            Part(host.at, kubelet_scan(host.said.kubelet)) if host.said is not None else Part[KubeletScan](host.at, None, host.failure)
-        )
+        scan = kubelet_scan(host.said.kubelet) if host.said is not None else None
+        kubelet = Part(host.at, scan, host.failure)
         checkpoint, drivers = await self._read_files(kubelet)
         witnessed = WitnessedHost(host.said) if host.said is not None else None
         found = {name: witnessed.vnpu(vnpu.vdev, vnpu.number) for name, vnpu in asked.items()} if witnessed is not None else {}
@@ -194,11 +195,10 @@ class Gatherer:
         return _Asked.of(await self._api.look(self._config.node_name, pods=pods), self._clock.monotonic())
 
     def _no_kubeconfig(self) -> Failure:
-        """Why there is none: the kubelet is not known, which is told already, or its kubeconfig was not found."""
-        problem = self._kubelet.kubeconfig_problem if self._kubelet is not None else ""
-        if problem:
-            return Failure(api_code(ApiFault.KUBECONFIG_MISSING), problem)
-        return Failure(KubeletDoubt.NOT_FOUND.value, SENTENCES[KubeletDoubt.NOT_FOUND])
+        """Why there is none: the kubelet is not known, which is told with the same words for itself, or its kubeconfig was not found."""
+        if self._kubelet is None:
+            return self._no_kubelet
+        return Failure(api_code(ApiFault.KUBECONFIG_MISSING), self._kubelet.kubeconfig_problem)
 
     async def _this_host(self) -> HostFacts:
         name = self._config.node_name
@@ -224,8 +224,10 @@ class Gatherer:
         said = await self._npus.witness(vnpus, runtime)
         if isinstance(said, Unavailable):
             # Which kubelet it was is kept for its kubeconfig: the API server can be asked all the same.
-            return _Host(at, None, Failure(Look.HOST_UNSEEN.value, sentence(Look.HOST_UNSEEN, printable(said.text))))
+            self._no_kubelet = Failure(Look.HOST_UNSEEN.value, sentence(Look.HOST_UNSEEN, printable(said.text)))
+            return _Host(at, None, self._no_kubelet)
         self._kubelet = said.kubelet.kubelet
+        self._no_kubelet = _failure_of(kubelet_scan(said.kubelet))
         return _Host(at, said, None)
 
     async def _read_files(self, kubelet: Part[KubeletScan]) -> tuple[Part[CheckpointReading], Part[Drivers]]:

@@ -6,15 +6,16 @@ there says that nothing was seen.
 
 import json
 import os
+from typing import Final
 
 from devward import names
-from devward.cluster.recollection import Loss, Recollection, from_values, to_values
+from devward.cluster.recollection import Loss, Recollection, from_values, lasting, to_values
 from devward.directory import own_directory, read_regular, replace_file
 from devward.errors import StateError
 from devward.text import printable
 
-#: A hundred thousand Pods fit.
-_LIMIT = 32 << 20
+#: As many Pods as are remembered fit.
+_LIMIT: Final = 16 << 20
 
 
 class Keeping:
@@ -23,7 +24,7 @@ class Keeping:
     def __init__(self, directory: str) -> None:
         """Touch nothing yet."""
         self._directory = directory
-        self._kept: bytes | None = None
+        self._kept: Recollection | None = None
 
     def load(self) -> Recollection:
         """Return what was kept. Raises nothing: what cannot be read is a loss."""
@@ -39,14 +40,17 @@ class Keeping:
             path = os.path.join(self._directory, names.OWNERS_FILE)
             return Recollection(loss=Loss(printable(f"{path}: {error}")))
         if known.loss is None:
-            self._kept = data
+            self._kept = known
         return known
 
     def save(self, known: Recollection) -> None:
         """Keep it, if it is not what is kept already. StateError, OSError."""
-        data = (json.dumps(to_values(known), sort_keys=True) + "\n").encode("ascii")
-        if data == self._kept:
+        wanted = lasting(known)
+        if wanted == self._kept:
             return
+        data = (json.dumps(to_values(wanted), sort_keys=True) + "\n").encode("ascii")
+        # Until it is done nobody knows what is kept: the new file may have its name and not be sure to stay.
+        self._kept = None
         with own_directory(self._directory) as directory:
             replace_file(directory, names.OWNERS_FILE, data)
-        self._kept = data
+        self._kept = wanted

@@ -60,7 +60,7 @@ LOOK_TEXT: Final[Mapping[Look, str]] = MappingProxyType(
         Look.CLOCK_BACK: "The monotonic clock is behind an earlier look of this boot, so that no time that was kept counts.",
         Look.RESUMED: "The host was suspended, and what was seen before may have changed meanwhile: all waiting begins again.",
         Look.MEMORY_UNSAVED: "Which Pods were seen with NPUs could not be saved; look at devward's state directory.",
-        Look.MEMORY_LOST: "What was kept of Pods could not be read; this ends when one that was forgotten would protect no more.",
+        Look.MEMORY_LOST: "It is not known any more which Pods had NPUs; this ends when one that was forgotten would protect no more.",
         Look.NPUS_IN_DOUBT: "There may be NPUs that are not listed; look at devward-dcmi.service.",
         Look.NPU_IN_DOUBT: "The NPU is not vouched for; look at its health.",
         Look.NODE_ADOPTED: "The Node was made anew, and is taken for this host's: all waiting begins again.",

@@ -23,7 +23,7 @@ from devward.cluster.parts import SnapshotBounds
 from devward.cluster.readings import allocations_of
 from devward.cluster.recollection import Loss, Recollection, see_allocations
 from devward.cluster.snapshot import take_snapshot
-from devward.cluster.views import Snapshot
+from devward.cluster.views import Snapshot, Unknown
 from devward.cluster.watch import PodWatch
 from devward.errors import DevwardError
 from devward.npu.inventory import Picture
@@ -63,16 +63,25 @@ class Seen:
     snapshot: Snapshot
     #: The Pods were listed.
     is_listed: bool
+    #: What is unknown of the whole node, but for what is only so since nobody's Pods were asked for.
+    blocked: tuple[Unknown, ...] = ()
 
 
 class Judge(Protocol):
     """Judges by what was seen, and acts on it."""
+
+    @property
+    def interval(self) -> float:
+        """Seconds between looks at the most while it matters who owns what."""
 
     def ask_about(self, picture: Picture) -> frozenset[str]:
         """Return the names of the vNPUs whose users are worth a search of the host."""
 
     async def take(self, seen: Seen, again: Callable[[], Awaitable[Seen]]) -> None:
         """Take a look in; `again` has everything looked at anew. No other look is taken before it returns."""
+
+    def forget(self) -> None:
+        """Nobody looks any more."""
 
 
 #: Tests have another one, so that they need not wait for minutes.
@@ -113,6 +122,8 @@ class OwnersWatcher:
         self._known: Recollection | None = None
         self._unsaved = ""
         self._clocks: float | None = None
+        #: The host was suspended, and no look has taken that into account yet.
+        self._resumed = False
         self._seldom_at: float | None = None
         self._due_at: float | None = None
         self.ownership = Ownership()
@@ -159,6 +170,7 @@ class OwnersWatcher:
     def forget(self) -> None:
         """Publish nothing any more. What was seen of Pods is kept: it protects them when this goes on."""
         self._publish(Ownership())
+        self._judge.forget()
 
     # --- when ----------------------------------------------------------------------------------------------------------
     async def _run(self) -> None:
@@ -166,8 +178,8 @@ class OwnersWatcher:
             began = self._clock.monotonic()
             # Before the look: what happens meanwhile asks for another one.
             asked, self._asked, self._wanted_at = self._asked, False, None
+            self._due_at = began + self._interval()
             await self._look_safely(asked=asked)
-            self._due_at = began + self._pace.interval
             await self._wait(began)
 
     async def _wait(self, began: float) -> None:
@@ -181,10 +193,13 @@ class OwnersWatcher:
                 return
 
     def _due(self, began: float) -> float:
-        due = began + self._pace.interval
+        due = began + self._interval()
         if self._wanted_at is None:
             return due
-        return min(due, max(self._wanted_at, began + (self._pace.least_asked if self._asked else self._pace.least)))
+        return min(due, max(self._wanted_at, began + (self._pace.least_asked if self._asked else min(self._pace.least, self._interval()))))
+
+    def _interval(self) -> float:
+        return min(self._pace.interval, self._judge.interval)
 
     # --- a look --------------------------------------------------------------------------------------------------------
     async def _look_safely(self, *, asked: bool) -> None:
@@ -201,11 +216,13 @@ class OwnersWatcher:
         except Exception as error:  # noqa: BLE001
             # The edge of a task: whatever it was, nothing that was published is known to hold, and the next look must come.
             _log.exception("A look at who owns the vNPUs broke off")
+            # Not a light one, which publishes nothing, and knows of no boot to remember Pods of where the first look broke off.
+            self._seldom_at = None
             await self._fail(Failure(Look.PART_MISSING.value, sentence(Look.PART_MISSING, printable(type(error).__name__))))
 
     async def _look(self, known: Recollection, *, is_wanted: bool) -> None:
         seen = await self._see(known, is_wanted=is_wanted)
-        self._watch(seen.gathered, is_wanted=is_wanted)
+        await self._watch(seen.gathered, is_wanted=is_wanted)
         await self._judge.take(seen, self._again)
 
     async def _again(self) -> Seen:
@@ -217,16 +234,18 @@ class OwnersWatcher:
         """Gather, join, publish and keep."""
         gathered = await self._gatherer.gather(pods=is_wanted)
         moment = self._now()
+        self._see_suspension()
         snapshot, self._known = take_snapshot(
             gathered.parts,
             gathered.facts,
             known,
             moment,
             accepted=self._accepted,
-            is_resumed=self._was_suspended(),
+            is_resumed=self._resumed,
             unsaved=self._unsaved,
             bounds=self._pace.bounds,
         )
+        self._resumed = False
         self.looks += 1
         if self._known.node is not None and self._known.node.uid == self._accepted:
             self._accepted = ""
@@ -245,7 +264,7 @@ class OwnersWatcher:
             )
         )
         await self._save(self._known)
-        return Seen(gathered, snapshot, is_listed=is_wanted)
+        return Seen(gathered, snapshot, is_listed=is_wanted, blocked=self.ownership.blocked)
 
     async def _look_light(self, known: Recollection) -> None:
         """See to it that no Pod with a card goes by unseen: what the kubelet gave away is remembered."""
@@ -257,10 +276,10 @@ class OwnersWatcher:
     def _now(self) -> Moment:
         return Moment(self._clock.monotonic(), self._clock.realtime_usec())
 
-    def _was_suspended(self) -> bool:
+    def _see_suspension(self) -> None:
         apart = self._clock.boottime() - self._clock.monotonic()
         before, self._clocks = self._clocks, apart
-        return before is not None and apart - before > _SUSPENDED
+        self._resumed = self._resumed or (before is not None and apart - before > _SUSPENDED)
 
     # --- what is kept --------------------------------------------------------------------------------------------------
     async def _load(self) -> Recollection:
@@ -280,15 +299,16 @@ class OwnersWatcher:
         self._unsaved = ""
 
     # --- the watch -----------------------------------------------------------------------------------------------------
-    def _watch(self, gathered: Gathered, *, is_wanted: bool) -> None:
+    async def _watch(self, gathered: Gathered, *, is_wanted: bool) -> None:
         """Let a watch on the node's Pods nudge while it matters who owns what."""
         settings, name = self._gatherer.settings, gathered.facts.node_name
         target = (settings, name) if is_wanted and settings is not None and name else None
         if target == self._watched:
             return
-        if self._watch_task is not None:
-            self._watch_task.cancel()
-        self._watched, self._watch_task = target, None
+        before, self._watched, self._watch_task = self._watch_task, target, None
+        if before is not None:
+            before.cancel()
+            await asyncio.gather(before, return_exceptions=True)
         if target is None:
             return
         watch = PodWatch(
@@ -308,7 +328,7 @@ class OwnersWatcher:
         snapshot, _ = take_snapshot(gathered.parts, gathered.facts, Recollection(), now)
         self._publish(Ownership(snapshot, is_listed=True, listed_usec=self.ownership.listed_usec))
         try:
-            await self._judge.take(Seen(gathered, snapshot, is_listed=True), self._again)
+            await self._judge.take(Seen(gathered, snapshot, is_listed=True, blocked=self.ownership.blocked), self._again)
         except Exception:  # noqa: BLE001
             # The edge of a task, once more: the next look must come.
             _log.exception("Judging broke off, too")

@@ -23,6 +23,8 @@ from devward.text import printable
 
 #: Seconds after which a snapshot says nothing any more: three looks that did not come about.
 LASTS: Final = 180.0
+#: Claims that are named in one sentence.
+_TOLD_CLAIMS: Final = 3
 #: What findings are about.
 SUBJECT: Final = "the owners of vNPUs"
 
@@ -32,10 +34,12 @@ _PROTECTION: Final = {
     Standing.CANDIDATE: Protection.CANDIDATE,
     Standing.NONE: Protection.NONE,
 }
-#: What only takes time: nobody has to do anything about it.
+_SOURCES: Final = frozenset(source.value for source in Source)
+#: What only takes time, and is a finding where it takes more than the seconds below.
 _PASSING: Final = frozenset(
     {Look.PART_OLD, Look.PART_AHEAD, Look.NODE_ADOPTED, NodeRefusal.LEASE_UNSEEN, NodeRefusal.KUBELET_YOUNG, Look.NOT_LISTED}
 )
+_PASSES_WITHIN: Final = 900.0
 #: What is unknown in a look without Pods only because of how seldom there is one.
 _OF_SELDOM_LOOKS: Final = frozenset({Look.NOT_LISTED, NodeRefusal.LEASE_UNSEEN})
 
@@ -64,23 +68,23 @@ class Ownership:
     @property
     def blocked(self) -> tuple[Unknown, ...]:
         """What is unknown of the whole node. What has one cause is one, however many sources it is of."""
-        if self.snapshot is None:
-            return ()
+        return tuple({(one.reason, one.sentence, _pod_of(one)): one for one in reversed(self._of_node)}.values())[::-1]
+
+    @property
+    def _of_node(self) -> list[Unknown]:
         without = frozenset() if self.is_listed else _OF_SELDOM_LOOKS
-        found = [one for one in self.snapshot.unknowns if one.scope is Scope.NODE and one.reason not in without]
-        return tuple({(one.reason, one.sentence): one for one in reversed(found)}.values())[::-1]
+        unknowns = self.snapshot.unknowns if self.snapshot is not None else ()
+        return [one for one in unknowns if one.scope is Scope.NODE and one.reason not in without]
 
     @property
     def blocked_reasons(self) -> tuple[str, ...]:
         """The same for the bus: each code once, with the UID of the Pod where it is because of one."""
-        sources = set(Source)
-        reasons = (one.reason if one.who in sources else f"{one.reason} {printable(one.who)}" for one in self.blocked)
-        return tuple(dict.fromkeys(reasons))
+        return tuple(dict.fromkeys(f"{one.reason} {printable(_pod_of(one))}".rstrip() for one in self.blocked))
 
     @property
     def blocked_since_usec(self) -> int:
         """Since when anything is unknown of the node; 0: nothing is."""
-        return min((one.since_usec for one in self.blocked), default=0)
+        return min((one.since_usec for one in self._of_node), default=0)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -91,9 +95,13 @@ class Ownership:
         for one in {one.reason: one for one in reversed(self.blocked)}.values():
             if one.reason == Look.MEMORY_UNSAVED:
                 found.append(Finding(Reason.OWNERS_NOT_KEPT, SUBJECT, one.sentence))
-            elif one.reason not in _PASSING and not self.is_without_kubelet:
+            elif not self._is_passing(one) and not self.is_without_kubelet:
                 found.append(Finding(Reason.OWNERS_UNKNOWN, SUBJECT, f"{one.sentence} ({one.reason})"))
         return tuple(found)
+
+    def _is_passing(self, one: Unknown) -> bool:
+        lasted = self.snapshot.at_usec - one.since_usec if self.snapshot is not None else 0
+        return one.reason in _PASSING and lasted < _PASSES_WITHIN * 1e6
 
     # --- of cards ------------------------------------------------------------------------------------------------------
     def state_of(self, card: CardView, now: float) -> CardState | None:
@@ -125,16 +133,19 @@ class Ownership:
         """Return why a vNPU of a card may be a Pod's, as code and what is to be said in particular; None: no Pod has to do with the card.
 
         Of a Pod that could open every device it is not said that it has any: that it may be in the way is another question, of the vNPU.
+        Everybody may hear it: it names no workload but by UID.
         """
         if self.snapshot is None or not self.is_listed or not self.snapshot.is_node_known or card is None:
             first = next(iter(self.blocked), None)
-            return Reason.VNPU_CLAIMS_UNKNOWN, first.sentence if first is not None else ""
+            return Reason.VNPU_CLAIMS_UNKNOWN, first.reason if first is not None else ""
         state = self.state_of(card, now)
         if state is None:
             return Reason.VNPU_CLAIMS_UNKNOWN, "what was known of it is too old"
         claims = [claim for claim in state.claims if not claim.unless_clean]
         if claims:
-            return Reason.VNPU_NPU_CLAIMED, ", ".join(sorted({printable(claim.uid) for claim in claims}))
+            uids = sorted({printable(claim.uid) for claim in claims})
+            more = f" and {len(uids) - _TOLD_CLAIMS} more" if len(uids) > _TOLD_CLAIMS else ""
+            return Reason.VNPU_NPU_CLAIMED, ", ".join(uids[:_TOLD_CLAIMS]) + more
         if state.protection_if_clean is not Standing.NONE:
             return Reason.VNPU_CLAIMS_UNKNOWN, ""
         return None
@@ -197,6 +208,11 @@ def _management(state: CardState) -> Management:
     if state.is_managed:
         return Management.MANAGED
     return Management.UNKNOWN if state.unmanaged is None else Management.UNMANAGED
+
+
+def _pod_of(one: Unknown) -> str:
+    """Return the UID of the Pod that something is unknown because of; empty where it is because of a source."""
+    return "" if one.who in _SOURCES else one.who
 
 
 def _unknown(one: Unknown, *, full: bool) -> dict[str, Any]:

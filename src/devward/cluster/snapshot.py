@@ -30,9 +30,10 @@ from devward.cluster.node import (
 )
 from devward.cluster.observations import Look, Scope, sentence
 from devward.cluster.parts import HostFacts, Parts, SnapshotBounds, Source
+from devward.cluster.podlist import PodList
 from devward.cluster.pods import Evidence, join_claims
 from devward.cluster.readings import Readings
-from devward.cluster.recollection import KubeletSight, Loss, Recollection, seen_of, still_there, with_seen
+from devward.cluster.recollection import KubeletSight, Loss, Recollection, lasting, seen_of, still_there, with_seen, within_bounds
 from devward.cluster.views import CardState, Reset, Snapshot
 from devward.model import Identity, Reason
 from devward.npu.inventory import BROKER
@@ -53,6 +54,9 @@ _ELSEWHERE: Final = frozenset(
 #: What node.py says of a kubelet that was not found; the scan knows better why.
 _BY_SCAN: Final = frozenset({NodeRefusal.KUBELET_MISSING, NodeRefusal.KUBELET_SEVERAL, NodeRefusal.KUBELET_UNREADABLE})
 _OF_LEASE: Final = frozenset({NodeRefusal.LEASE_NOT_OURS, NodeRefusal.LEASE_UNSEEN, NodeRefusal.LEASE_STALE})
+
+#: Of a sign of another manager that was not seen at a Pod.
+_SOURCE_OF_SIGN: Final = {"node": Source.NODE, "checkpoint": Source.CHECKPOINT, "driver": Source.DRIVERS}
 
 
 class _Blind:
@@ -80,7 +84,7 @@ def take_snapshot(
     `unsaved` says, fit to be shown, why what the look before handed over could not be kept.
     """
     look = _Look(parts, facts, known, now, accepted, bounds or SnapshotBounds(), is_resumed=is_resumed, unsaved=unsaved)
-    return look.snapshot(), look.recollection()
+    return look.snapshot(), within_bounds(look.recollection())
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,7 @@ class _Look:
             self._ledger.take_look(Look.MEMORY_UNSAVED, Source.MEMORY, unsaved)
         if is_resumed:
             self._ledger.reset(Reset(Scope.NODE, Look.RESUMED.value))
-            known = _unbroken(known)
+            known = lasting(known)
         self._before = self._still_true(known) if is_of_boot else Recollection(node=known.node)
         self._read = Readings(parts, facts.node_name, now, self._bounds, self._ledger)
         self._kubelets, self._kubelet = self._see_kubelet()
@@ -128,7 +132,7 @@ class _Look:
         self._is_whole = self._ledger.is_node_known
         self._joined, self._claims = self._join()
         self._loss = self._outlive_loss()
-        self._allocations = _by_uid(self._read.allocations)
+        self._allocations = _by_uid(self._read.allocations, self._read.pods)
         self._cards = self._take_cards()
 
     # --- what comes out ------------------------------------------------------------------------------------------------
@@ -172,7 +176,7 @@ class _Look:
         """Return what counts of what is known of this boot."""
         if known.seen_at is not None and known.seen_at > self._now.monotonic:
             self._ledger.take_look(Look.CLOCK_BACK, Source.MEMORY)
-            return _unbroken(known)
+            return lasting(known)
         return known
 
     def _outlive_loss(self) -> Loss | None:
@@ -268,7 +272,7 @@ class _Look:
         pods = self._read.pods.pods if self._read.pods is not None else ()
         found = signs(node, pods, self._read.allocations, registered, self._read.drivers or Drivers(unreadable=True))
         for sign in found:
-            self._ledger.take(Scope.NODE, sign.reason.value, sign.where, sign.sentence)
+            self._ledger.take(Scope.NODE, sign.reason.value, sign.uid or _SOURCE_OF_SIGN[sign.where], sign.sentence)
         return found
 
     # --- Pods ----------------------------------------------------------------------------------------------------------
@@ -353,10 +357,13 @@ class _Look:
         return card_refusal(card.die_id.upper(), self._registers, self._handshakes, self._now.monotonic)
 
 
-def _by_uid(allocations: tuple[Allocation, ...]) -> dict[str, tuple[Allocation, ...]]:
+def _by_uid(allocations: tuple[Allocation, ...], pods: PodList | None) -> dict[str, tuple[Allocation, ...]]:
+    """Return what each Pod was given, by the UID under which it claims: the kubelet has another one for a static Pod."""
+    claiming = {uid: pod.uid for pod in (pods.pods if pods is not None else ()) for uid in pod.uids}
     found: dict[str, tuple[Allocation, ...]] = {}
     for allocation in allocations:
-        found[allocation.uid] = (*found.get(allocation.uid, ()), allocation)
+        uid = claiming.get(allocation.uid, allocation.uid)
+        found[uid] = (*found.get(uid, ()), allocation)
     return found
 
 
@@ -372,9 +379,3 @@ def _is_vouched_for(card: CardView) -> bool:
         and card.phy_id >= 0
         and bool(card.die_id)
     )
-
-
-def _unbroken(known: Recollection) -> Recollection:
-    """Return what counts although nothing was seen for a while: nothing that takes an unbroken view."""
-    loss = None if known.loss is None else Loss(known.loss.detail)
-    return Recollection(boot_id=known.boot_id, node=known.node, pods=still_there(known.pods), loss=loss)

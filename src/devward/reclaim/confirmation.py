@@ -86,7 +86,7 @@ class VnpuProgress:
     identity: str
     card: str
     first_seen: float
-    #: Something shields it now: nothing counts, and the times below that begin a wait are void.
+    #: Something shields it now: nothing counts, and the times below that begin a wait are void until it does not.
     is_shielded: bool = True
     #: When something shielded it last: the last protecting or unknown moment of its card is one of these.
     shielded_at: float | None = None
@@ -233,9 +233,7 @@ class _Step:
         found = shield(vnpu, self._look)
         if found is not None or self._is_back:
             reason = reason or (found.reason if found is not None else "")
-            return replace(
-                known, is_shielded=True, shielded_at=self._now, free_since=None, reset_reason=reason, normal=Count(), short=Count()
-            )
+            return replace(known, is_shielded=True, shielded_at=self._now, reset_reason=reason, normal=Count(), short=Count())
         if known.is_shielded:
             known = replace(known, is_shielded=False, free_since=self._now)
         if known.settled_at is None and self._look.begun > known.first_seen:

@@ -5,7 +5,7 @@ recorded; and `decide` is the last word before the request is sent. What the lib
 (npu/destruction.py). What its answers mean is in aftermath.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -13,11 +13,12 @@ from typing import Final
 
 from devward.cluster.views import CardState
 from devward.npu.facts import Expected
-from devward.npu.numbering import WILDCARD, vfid_of, window
+from devward.npu.numbering import vfid_of, window
+from devward.npu.pins import PinReport
 from devward.reclaim.confirmation import Bounds, Progress, step
 from devward.reclaim.controls import Controls, permission
 from devward.reclaim.limits import LIMIT_TEXT, Due, Rates, Spent, limit
-from devward.reclaim.look import Look, VnpuFacts
+from devward.reclaim.look import Interruption, Look, VnpuFacts
 from devward.reclaim.reasons import WHY_TEXT, Verdict, Why
 from devward.reclaim.verdict import Judgement, judge
 
@@ -37,6 +38,7 @@ class No(StrEnum):
     OTHER_VNPU = "description-differs"
     OUTSIDE_WINDOW = "id-outside-window"
     NOT_RECORDED = "intent-not-recorded"
+    INTERRUPTED = "interrupted"
 
 
 NO_TEXT: Final[Mapping[No, str]] = MappingProxyType(
@@ -49,6 +51,7 @@ NO_TEXT: Final[Mapping[No, str]] = MappingProxyType(
         No.NOT_DESCRIBED: "The vNPU cannot be described in full, so that the broker could not tell it from another one.",
         No.OTHER_VNPU: "The description for the broker is not that of the chosen vNPU and its card.",
         No.OUTSIDE_WINDOW: "The id is none that a vNPU of this NPU can have.",
+        No.INTERRUPTED: "Something happened meanwhile after which every wait begins anew.",
         No.NOT_RECORDED: "The journal did not take the record of what was about to be done.",
     }
 )
@@ -111,7 +114,7 @@ def prepare(
     `sequence` is as in `Chosen`, read after the device monitor was drained; None: it could not be drained.
     """
     progress = step(before, fresh, bounds)
-    answer = _stopped(chosen, fresh, controls, spent, rates, now) or _judged(chosen, before, progress, fresh, bounds)
+    answer = _stopped(chosen, controls, spent, rates, now) or _judged(chosen, before, progress, fresh, bounds)
     if isinstance(answer, Refuse):
         return answer, progress
     vnpu, card = fresh.vnpu(chosen.due.identity), fresh.card(chosen.due.card)
@@ -143,27 +146,39 @@ def decide(
     return _moved(prepared.chosen.sequence, sequence) or Go(prepared.expected)
 
 
-def _stopped(chosen: Chosen, fresh: Look, controls: Controls, spent: Spent, rates: Rates, now: float) -> Refuse | None:
-    if blocked := _blocked(controls, fresh):
+def kept_since(prepared: Prepared, interruptions: Collection[Interruption], pins: PinReport | None) -> Refuse | None:
+    """Return what keeps a vNPU that was not there when the fresh look was taken: an interruption, or a pin; None: nothing.
+
+    `interruptions` are those of after that look, `pins` how the pins stand now; None: they cannot be read.
+    """
+    identity = prepared.chosen.due.identity
+    if broken := next((one for one in interruptions if one.breaks(identity)), None):
+        return Refuse(broken.cut.value, NO_TEXT[No.INTERRUPTED])
+    if pins is None:
+        return Refuse(Why.PINS_UNREADABLE.value, WHY_TEXT[Why.PINS_UNREADABLE])
+    if any(one.view.name == prepared.judgement.name or one.view.identity == identity for one in pins.vnpus):
+        return Refuse(Why.PINNED.value, WHY_TEXT[Why.PINNED])
+    return None
+
+
+def _stopped(chosen: Chosen, controls: Controls, spent: Spent, rates: Rates, now: float) -> Refuse | None:
+    if blocked := _blocked(controls):
         return blocked
     reached = limit(chosen.due.card, spent, rates, now)
     return Refuse(reached.value, LIMIT_TEXT[reached]) if reached is not None else None
 
 
-def _blocked(controls: Controls, fresh: Look | None = None) -> Refuse | None:
-    unknowns = fresh.snapshot.unknowns if fresh is not None and fresh.snapshot is not None else ()
-    allowed = permission(controls, unknowns)
+def _blocked(controls: Controls) -> Refuse | None:
+    allowed = permission(controls)
     return None if allowed.may_destroy else Refuse(allowed.reasons[0], allowed.sentences[0])
 
 
 def _judged(chosen: Chosen, before: Progress, progress: Progress, fresh: Look, bounds: Bounds) -> Judgement | Refuse:
-    """Return the fresh verdict, if that still is that it may be destroyed."""
-    if fresh.snapshot is None:
-        return Refuse(Why.NOT_EVALUATED.value, WHY_TEXT[Why.NOT_EVALUATED])
+    """Return the fresh verdict, if that still is that it may be destroyed: without Pods, or with the node unknown, it is not."""
     if before.looked_at is None or fresh.begun <= before.looked_at:
         return _no(No.NOT_FRESH)
     vnpu = fresh.vnpu(chosen.due.identity)
-    if vnpu is None or vnpu.card != chosen.due.card or chosen.due.identity not in before.vnpus:
+    if vnpu is None or vnpu.card != chosen.due.card:
         return _no(No.GONE)
     judgement = judge(progress, fresh, bounds)[vnpu.name]
     return judgement if judgement.verdict is Verdict.ELIGIBLE else Refuse(judgement.reason, judgement.sentence)
@@ -181,7 +196,8 @@ def _misdescribed(expected: Expected | None, vnpu: VnpuFacts | None, card: CardS
     told = (expected.vdev, expected.template, expected.phy, expected.die)
     if not all((expected.boot_id, expected.template, expected.die)) or told != (vnpu.vdev, vnpu.template, card.phy, card.die):
         return _no(No.OTHER_VNPU)
-    if expected.vdev == WILDCARD or expected.vdev not in window(expected.phy) or expected.vfid != vfid_of(expected.vdev):
+    # 65535, by which the library destroys every vNPU of a chip, is in no window.
+    if expected.vdev not in window(expected.phy) or expected.vfid != vfid_of(expected.vdev):
         return _no(No.OUTSIDE_WINDOW)
     return None
 

@@ -220,6 +220,8 @@ def _facts(
     fault, text = view.reason.value, view.text
     if identity and is_shared and not fault:
         fault, text = Why.IDENTITY_SHARED.value, WHY_TEXT[Why.IDENTITY_SHARED]
+    if isinstance(sight, VnpuSight) and sight.vnpu.vdev != view.vdev:
+        sight = None  # of another one
     whole = sight.finding if isinstance(sight, VnpuSight) else sight
     return VnpuFacts(
         name=view.name,

@@ -1,0 +1,56 @@
+"""Puts the metrics where node_exporter's textfile collector reads them: the whole old or the whole new file, never a part.
+
+The collector reads every `*.prom` of its directory, as a user of its own (prometheus/node_exporter, collector/textfile.go).
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from devward import names
+
+FILE: Final = "devward.prom"
+_TEMPORARY: Final = f"{names.TEMPORARY_PREFIX}{FILE}{names.TEMPORARY_SUFFIX}"
+_MODE: Final = 0o644
+
+
+def write(directory: str, text: str) -> None:
+    """Replace the file. OSError.
+
+    The directory may be somebody else's, as the collector's user's in Debian: what is written is a file that was made just now, and no
+    link that stands in its way is followed, so that its owner can spoil the metrics and nothing else.
+
+    Nothing is synchronised: after a crash of the host the next file comes soon enough. Blocks as long as the file system does.
+    """
+    with _opened(directory) as descriptor:
+        # What a crash left behind. The name is fixed: nobody else writes here.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_TEMPORARY, dir_fd=descriptor)
+        file = os.open(_TEMPORARY, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE, dir_fd=descriptor)
+        try:
+            with os.fdopen(file, "w", encoding="utf-8") as opened:
+                os.fchmod(file, _MODE)
+                opened.write(text)
+            os.rename(_TEMPORARY, FILE, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(_TEMPORARY, dir_fd=descriptor)
+            raise
+
+
+def remove(directory: str) -> None:
+    """Remove the file, as when metrics are switched off: the last ones would be read for ever. OSError."""
+    with _opened(directory) as descriptor:
+        for name in (_TEMPORARY, FILE):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=descriptor)
+
+
+@contextlib.contextmanager
+def _opened(directory: str) -> Iterator[int]:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
