@@ -1,11 +1,13 @@
 """devwardd as a process on a host with NPUs, a kubelet and an API server: what belongs to nobody is reclaimed, and nothing else."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from sim.api_faults import status
 from sim.daemon_process import wait_for
 from sim.dcmi_broker import BrokerHost
 from sim.dcmi_simulator import DcmiSimulator, Vnpu
@@ -34,7 +36,10 @@ def owned(tmp_path: Path, library: Path) -> Iterator[OwnedNode]:
 
 
 def verdict(owned: OwnedNode, vdev: int) -> tuple[str, str]:
+    """Return the verdict and its reason; empty while there is no such vNPU."""
     path = f"/vnpu/v{vdev:04d}"
+    if path.removeprefix("/") not in owned.node.tree():
+        return "", ""
     return str(owned.daemon.get(path, "Vnpu", "Verdict")), str(owned.daemon.get(path, "Vnpu", "VerdictReason"))
 
 
@@ -60,7 +65,159 @@ def test_an_orphan_is_reclaimed_and_a_used_vnpu_is_not(owned: OwnedNode) -> None
     owned.node.simulator.occupy(used)
     wait_while_beating(owned, "00", lambda: not is_there(owned, orphan), "the destruction")
     assert is_there(owned, used)
-    record = owned.daemon.wait_event("vnpu-reclaim", DEVWARD_OUTCOME="success")
-    print(record)
+    owned.daemon.wait_event("vnpu-reclaim", DEVWARD_OUTCOME="success")
     assert verdict(owned, used.id)[0] == "in-use"
     assert [call.function for call in owned.node.simulator.calls("dcmi_set_destroy_vdevice")] == ["dcmi_set_destroy_vdevice"]
+
+
+# --- what stays -----------------------------------------------------------------------------------------------------------
+def name_of(vnpu: Vnpu) -> str:
+    return f"/vnpu/v{vnpu.id:04d}"
+
+
+def wait_verdict(owned: OwnedNode, state: str, vnpu: Vnpu, wanted: str) -> str:
+    """Wait for a verdict, while HAMi goes on reporting; return the reason."""
+    wait_while_beating(owned, state, lambda: verdict(owned, vnpu.id)[0] == wanted, f"{vnpu.id}: {wanted}")
+    return verdict(owned, vnpu.id)[1]
+
+
+def destroys(owned: OwnedNode) -> list[str]:
+    """Return the outcome of every record of a destruction."""
+    return [one["DEVWARD_OUTCOME"][0] for one in owned.daemon.events("vnpu-reclaim")]
+
+
+def test_what_is_claimed_pinned_or_held_stays_while_an_orphan_beside_it_goes(owned: OwnedNode) -> None:
+    owned.state("01")
+    first, second = owned.chips()
+    claimed = owned.node.create(first, "vir05_1c_8g")
+    pinned, held, orphan = (owned.node.create(second, "vir05_1c_8g") for _ in range(3))
+    strange = owned.node.create(second, "vir04_not_hamis")
+    owned.witnessed.process(900, f"/proc/{owned.daemon.pid}/root/dev/vdavinci{held.id}")
+    wait_for(lambda: f"vnpu/v{pinned.id:04d}" in owned.node.tree(), what="the vNPUs")
+    target = f"{owned.daemon.get('/card/p001', 'Card', 'DieId')}/{pinned.id}/vir05_1c_8g"
+    owned.daemon.call("Pin", "sst", target, "a training", "0")
+    wait_while_beating(owned, "01", lambda: not is_there(owned, orphan), "the destruction")
+    assert [is_there(owned, one) for one in (claimed, pinned, held, strange)] == [True] * 4
+    owned.beat("01")
+    assert verdict(owned, claimed.id)[0] == "protected"
+    assert verdict(owned, pinned.id) == ("pinned", "pinned")
+    assert verdict(owned, held.id) == ("owned", "held-on-host")
+    assert verdict(owned, strange.id)[0] == "unmanaged"
+
+    # What is on record, as a program reads it.
+    success = owned.daemon.wait_event("vnpu-reclaim", DEVWARD_OUTCOME="success")
+    intent = owned.daemon.wait_event("vnpu-reclaim", DEVWARD_OUTCOME="intent")
+    assert success["DEVWARD_REQUEST_ID"] == intent["DEVWARD_REQUEST_ID"]
+    for one in (intent, success):
+        evidence = json.loads(one["DEVWARD_EVIDENCE"][0])
+        assert evidence["recreate"] == f"npu-smi set -t create-vnpu -i {second.card} -c {second.dev} -f vir05_1c_8g -v {orphan.id}"
+        assert (evidence["verdict"], evidence["host"]["all"]) == ("eligible", "clean")
+    assert one["DEVWARD_TRIGGER"] == ["timer"]
+
+    # By an administrator: by the same rules, in his name.
+    owned.node.remove(f"vdavinci{orphan.id}")
+    another = owned.node.create(second, "vir05_1c_8g")
+    assert another.id == orphan.id
+    wait_verdict(owned, "01", another, "candidate")
+    identity = str(owned.daemon.get(name_of(another), "Vnpu", "Identity"))
+    dry = owned.daemon.call("ReclaimVnpu", "ust", str(another.id), identity, "1")
+    assert dry[1] == "done"
+    assert dry[2][0][1] == "dry-run"  # type: ignore[index]
+    request = owned.daemon.call("ReclaimVnpu", "ust", str(another.id), identity, "2")
+    wait_while_beating(owned, "01", lambda: not is_there(owned, another), "the destruction that was asked for")
+    asked = owned.daemon.wait_event("vnpu-reclaim", DEVWARD_OUTCOME="success", DEVWARD_REQUEST_ID=str(request[0]))
+    assert asked["DEVWARD_TRIGGER"] == ["dbus"]
+    assert "There is no vNPU" in owned.daemon.refused("ReclaimVnpu", "ust", str(another.id), identity, "0")
+    assert "There is no vNPU" in owned.daemon.refused(
+        "ReclaimVnpu", "ust", str(held.id), identity.replace(str(another.id), str(held.id)), "0"
+    )
+    assert [is_there(owned, one) for one in (claimed, pinned, held, strange)] == [True] * 4
+
+
+# --- what stops it --------------------------------------------------------------------------------------------------------
+def blocked(owned: OwnedNode) -> list[str]:
+    return list(owned.daemon.get("", "Manager", "BlockedReasons"))  # type: ignore[call-overload]
+
+
+def wait_blocked(owned: OwnedNode, reason: str, state: str) -> None:
+    def holds() -> bool:
+        return any(code.startswith(reason) for code in blocked(owned)) and owned.daemon.get("", "Manager", "ReclaimState") == state
+
+    wait_while_beating(owned, "00", holds, f"{reason}, {state}")
+
+
+def test_while_anything_stops_it_an_orphan_stays(owned: OwnedNode) -> None:
+    daemon, kill_switch = owned.daemon, owned.daemon.directory / "reclaim.disabled"
+    kill_switch.symlink_to("nothing")  # whatever has its name
+    owned.state("00")
+    _, second = owned.chips()
+    orphan = owned.node.create(second, "vir05_1c_8g")
+    wait_verdict(owned, "00", orphan, "eligible")
+    wait_blocked(owned, "kill-switch", "blocked")
+
+    # HAMi's lock only defers: what is eligible loses nothing.
+    owned.lock = "hami,2026-12-01T00:00:00Z"
+    assert wait_verdict(owned, "00", orphan, "deferred") == "hami-locked"
+    confirmations = int(str(daemon.get(name_of(orphan), "Vnpu", "Confirmations")))
+    owned.lock = ""
+    wait_verdict(owned, "00", orphan, "eligible")
+    assert int(str(daemon.get(name_of(orphan), "Vnpu", "Confirmations"))) >= confirmations >= 3
+
+    daemon.call("SetReclaimMode", "st", "observe", "0")
+    kill_switch.unlink()
+    wait_blocked(owned, "mode-observe", "observing")
+    wait_verdict(owned, "00", orphan, "eligible")
+
+    daemon.call("PauseReclaim", "tst", "600", "a look around", "0")
+    daemon.call("SetReclaimMode", "st", "enforce", "0")
+    wait_blocked(owned, "paused", "paused")
+    wait_verdict(owned, "00", orphan, "eligible")
+
+    owned.api.always("pods", status(503, "Service Unavailable", "etcd is away"))
+    wait_verdict(owned, "00", orphan, "unknown")
+    daemon.call("ResumeReclaim", "t", "0")
+    wait_while_beating(owned, "00", lambda: daemon.get("", "Manager", "ReclaimState") == "blocked", "the API server is missed")
+    assert is_there(owned, orphan)
+
+    # Where no record can be taken nothing is destroyed, and that is said.
+    sink = daemon.directory / "journal"
+    away = sink.rename(sink.with_suffix(".away"))
+    owned.api.always("pods", None)
+    wait_blocked(owned, "journal-refuses", "blocked")
+    assert is_there(owned, orphan)
+    assert owned.node.simulator.calls("dcmi_set_destroy_vdevice") == []
+    away.rename(sink)
+
+    wait_while_beating(owned, "00", lambda: not is_there(owned, orphan), "the destruction")
+    states = [one["MESSAGE"][0] for one in daemon.events("reclaim-blocked")]
+    assert any("paused" in one for one in states)
+
+
+# --- what the library does ------------------------------------------------------------------------------------------------
+def test_what_the_library_does_decides_what_is_said_and_when_it_is_tried_again(owned: OwnedNode) -> None:
+    daemon, simulator = owned.daemon, owned.node.simulator
+    owned.state("00")
+    _, second = owned.chips()
+    orphan = owned.node.create(second, "vir05_1c_8g")
+    simulator.fault("dcmi_set_destroy_vdevice", "code", value=-8001, effect=False, times=1)
+    wait_while_beating(owned, "00", lambda: "failure" in destroys(owned), "a failure")
+    (failure,) = daemon.events("vnpu-reclaim", DEVWARD_OUTCOME="failure")
+    assert failure["DEVWARD_REASON"] == ["destroy-8001"]
+    assert is_there(owned, orphan)
+
+    # Its process ends in the call: what came of it is not known, and another whole round comes first.
+    simulator.fault("dcmi_set_destroy_vdevice", "abort", effect=False, times=1)
+    wait_while_beating(owned, "00", lambda: destroys(owned).count("failure") == 2, "no answer")
+    assert daemon.events("vnpu-reclaim", DEVWARD_OUTCOME="failure")[1]["DEVWARD_REASON"] == ["no-answer"]
+    owned.node.start_broker()
+
+    # A restart of the daemon keeps nothing of what it waited for.
+    wait_while_beating(owned, "00", lambda: int(str(daemon.get(name_of(orphan), "Vnpu", "Confirmations"))) > 0, "a confirmation")
+    simulator.fault("dcmi_set_destroy_vdevice", "code", value=-8002, effect=False)
+    wait_while_beating(owned, "00", lambda: destroys(owned).count("failure") == 3, "not permitted")
+    wait_blocked(owned, "destroying-not-permitted", "blocked")
+    simulator.clear_faults()
+    wait_verdict(owned, "00", orphan, "eligible")
+    daemon.call("Reload", "t", "0")
+    wait_while_beating(owned, "00", lambda: not is_there(owned, orphan), "the destruction")
+    assert len(simulator.calls("dcmi_set_destroy_vdevice")) == 4

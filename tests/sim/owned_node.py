@@ -38,6 +38,8 @@ class OwnedHost:
         (self.witnessed.bundles.run / CONTAINERD / "k8s.io").mkdir(parents=True)
         self._facts = read_this_host(NODE)
         self._beats = 0
+        #: HAMi's lock, while it gives out a device.
+        self.lock = ""
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -89,6 +91,10 @@ class OwnedHost:
         """Let HAMi report once more."""
         self._beats += 1
         node = of_host(node_of(name), self._facts.boot_id, next(iter(self._facts.machine_ids), ""))
+        if self.lock:
+            document = json.loads(node)
+            document["metadata"]["annotations"]["hami.io/mutex.lock"] = self.lock
+            node = json.dumps(document).encode()
         self.api.bodies["node"] = node.replace(b"Reported_2026.12.01 00:", b"Reported_2026.12.%02d 00:" % (self._beats % 28 + 1))
 
 

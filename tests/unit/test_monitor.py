@@ -89,6 +89,49 @@ def _no_udevd(tmp_path: Path) -> Path:
     return tmp_path / "control"
 
 
+# --- draining -----------------------------------------------------------------------------------------------------------
+@needs_root
+def test_draining_delivers_what_waits_without_a_turn_of_the_loop(no_udevd: Path) -> None:
+    async def main() -> None:
+        async with listening(("mem",), no_udevd) as listener:
+            for action in ("remove", "add") * 300:
+                emit(NULL_UEVENT, action)
+            assert listener.of("null") == []
+            assert listener.monitor.drain()
+            assert len(listener.of("null")) >= 600
+            assert listener.monitor.drain()
+        assert not listener.monitor.drain(), "nothing is listened to"
+
+    asyncio.run(main())
+
+
+@needs_root
+def test_draining_ends_where_events_come_without_end(no_udevd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("devward.devices.monitor.DRAIN_TURNS", 2)
+    monkeypatch.setattr("devward.devices.monitor.EVENTS_PER_TURN", 4)
+
+    async def main() -> None:
+        async with listening(("mem",), no_udevd) as listener:
+            for _ in range(20):
+                emit(NULL_UEVENT, "change")
+            assert not listener.monitor.drain()
+            assert len(listener.events) == 8
+
+    asyncio.run(main())
+
+
+@needs_root
+def test_what_was_lost_is_told_by_draining(no_udevd: Path) -> None:
+    async def main() -> None:
+        async with listening(("mem",), no_udevd, receive_buffer_size=2048) as listener:
+            for _ in range(400):
+                emit(NULL_UEVENT, "change")
+            listener.monitor.drain()
+            assert listener.overflows == 1
+
+    asyncio.run(main())
+
+
 # --- the kernel's events ---------------------------------------------------------------------------------------------
 
 

@@ -276,6 +276,26 @@ def test_what_is_known_may_be_too_old_when_its_turn_comes(play: Callable[[Scene]
     play(scene)
 
 
+def test_the_last_word_is_said_when_its_turn_has_come_and_keeps_it_from_being_asked(play: Callable[[Scene], None]) -> None:
+    async def scene(bench: Bench) -> None:
+        bench.broker = bench.silent()
+        other = asyncio.ensure_future(bench.client.inspect(0, 0))
+        await bench.asked.wait()
+        said: list[bool] = []
+
+        async def last_word() -> str:
+            said.append(other.done())
+            return "the kill switch is set"
+
+        answer = await bench.client.destroy(*ASK, last_word)
+        assert answer == Unasked(Reason.RECLAIM_BLOCKED, "the kill switch is set")
+        assert said == [True], "not before the other question was over"
+        assert len(bench.lines) == 1
+        await other
+
+    play(scene)
+
+
 # --- beside the other questions ------------------------------------------------------------------------------------------
 def test_one_thing_is_asked_at_a_time(play: Callable[[Scene], None]) -> None:
     async def scene(bench: Bench) -> None:

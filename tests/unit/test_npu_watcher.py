@@ -36,6 +36,15 @@ class FakeMonitor:
         self.on_overflow = on_overflow
         self.source = ""
         self.failure: OSError | None = None
+        #: Events that wait to be read, and whether all of them can be.
+        self.waiting: list[DeviceEvent] = []
+        self.is_drained = True
+
+    def drain(self) -> bool:
+        waiting, self.waiting = self.waiting, []
+        for event in waiting:
+            self.on_event(event)
+        return self.is_drained and bool(self.source)
 
     def start(self) -> None:
         self.source = ""
@@ -158,6 +167,60 @@ def test_a_look_is_published_once_and_again_where_it_changed(play: Play) -> None
         await asyncio.sleep(LOOK_INTERVAL)
         ((before, after, trigger),) = bench.changes
         assert (before.cards[0].reason, after.cards[0].reason, trigger) == (Reason.OK, Reason.NPU_UNHEALTHY, Trigger.TIMER)
+
+    play(scene)
+
+
+def test_the_sequence_of_a_vnpu_grows_with_each_event_by_which_it_may_be_another_one(play: Play) -> None:
+    async def scene(bench: Bench) -> None:
+        watcher = bench.watcher
+        begun = watcher.sequence(100)
+        assert begun is not None
+        assert watcher.sequence(100) == begun
+        for action in ("change", "bind"):
+            bench.emit(action, "vdavinci100")
+        bench.emit("remove", "vdavinci101")
+        assert watcher.sequence(100) == begun, "of another one, and what changes nothing"
+        bench.monitor.waiting = [DeviceEvent(action, "cuse", "vdavinci100", "") for action in ("remove", "add", "move")]
+        assert watcher.sequence(100) == begun + 3, "those that wait are read first"
+        bench.monitor.on_overflow()
+        assert watcher.sequence(100) == begun + 4, "what was lost may have been its own"
+
+    play(scene)
+
+
+def test_where_events_are_not_heard_no_sequence_is_known(play: Play) -> None:
+    async def scene(bench: Bench) -> None:
+        watcher = bench.watcher
+        begun = watcher.sequence(100)
+        assert begun is not None
+        bench.monitor.is_drained = False
+        assert watcher.sequence(100) is None, "there may be more"
+        bench.monitor.is_drained = True
+        bench.monitor.failure = OSError("made up")
+        bench.monitor.source = "kernel"
+        watcher.wake(Trigger.DBUS)
+        await asyncio.sleep(5)
+        assert watcher.sequence(100) is None
+        bench.monitor.source = "udev"
+        assert watcher.sequence(100) is None, "not before it listens again"
+        bench.monitor.failure, bench.monitor.source = None, ""
+        watcher.wake(Trigger.DBUS)
+        await asyncio.sleep(5)
+        after = watcher.sequence(100)
+        assert after is not None
+        assert after > begun, "what came meanwhile was not heard"
+
+    play(scene)
+
+
+def test_a_watcher_that_rests_knows_no_sequence(play: Play) -> None:
+    async def scene(bench: Bench) -> None:
+        bench.client.answer, bench.nodes = inventory(), {}
+        bench.watcher.wake(Trigger.UDEV)
+        await asyncio.sleep(5)
+        assert not bench.watcher.awake
+        assert bench.watcher.sequence(100) is None
 
     play(scene)
 

@@ -151,11 +151,12 @@ class Reconciler:
     async def release_breaker(self) -> bool:
         """Agree to what was eligible while the breaker was latched; False: that could not be kept."""
         self._breaker = limits.release(self._breaker)
-        return await self._warden.keep(self._breaker, self._spent)
+        return await self.keep()
 
     async def keep(self) -> bool:
         """Keep what must outlast this run of the daemon; False: it could not be kept."""
-        return await self._warden.keep(self._breaker, self._spent)
+        # What an earlier run left is not written over unread.
+        return self._is_loaded and await self._warden.keep(self._breaker, self._spent)
 
     @property
     def breaker(self) -> Breaker:
@@ -281,6 +282,7 @@ class Reconciler:
         Where nothing was seen of the NPUs they are as they were seen last, so that none of them seems to have gone; the snapshot has no
         card then, which shields them all.
         """
+        self.pinned()
         if seen.gathered.parts.npus.value is not None:
             self._picture = seen.gathered.parts.npus.value
         picture = self._picture
@@ -400,7 +402,7 @@ class Reconciler:
         ) as act:
             # Before the broker is asked, so that no restart makes anybody forget it; one that comes to nothing counts, too.
             self._spent = limits.spend(self._spent, judgement.card, self._clock.monotonic())
-            if not await self._warden.keep(self._breaker, self._spent):
+            if not await self.keep():
                 act.fail("not-saved", f"{what} is not destroyed after all: that it is tried could not be saved")
                 return
             self._is_journal_refusing = not act.taken

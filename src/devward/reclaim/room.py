@@ -343,6 +343,7 @@ class ReclaimRoom:
         self._config = config
         if self._reconciler is not None:
             self._reconciler.configure(config)
+            self._noticed()
 
     async def finish(self) -> None:
         """Begin nothing more, and wait for a destruction that is under way, within a bound."""

@@ -1,0 +1,527 @@
+"""Reclaiming for the rest of the daemon: what is loaded, shown, kept from whom, on record, and what administrators get for an answer."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from devward import names
+from devward.config import ReclaimConfig
+from devward.errors import NoSuchVnpu
+from devward.model import ActionRequest, ActionResult, Caller, Outcome, Reason, ReclaimMode, ReclaimState, Trigger
+from devward.npu.client import Unasked
+from devward.npu.facts import Outcome as Came
+from devward.npu.facts import Refusal
+from devward.npu.protocol import DestroyAnswer, RefusedAnswer
+from devward.npu.room import NpuRoom
+from devward.npu.views import Use, VnpuView
+from devward.reclaim import room as module
+from devward.reclaim.contract import Refuse
+from devward.reclaim.controls import Switch
+from devward.reclaim.look import VnpuFacts
+from devward.reclaim.reconciler import Reconciler
+from devward.reclaim.room import ReclaimRoom
+from devward.remembered import Remembered
+from devward.state import State
+from devward.worker import Worker, WorkerHung
+from sim.reclaim_desk import expected_of, unknown, vnpu_of
+from sim.reclaim_warden import Scene, World, view_of
+from sim.virtual_time import VirtualTimeLoop, run_virtual
+
+ONE, TWO = vnpu_of(100), vnpu_of(101)
+
+
+class InlineWorker:
+    """Runs calls at once, or hangs."""
+
+    hangs = False
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    async def run(self, call: Callable[[], Any], _seconds: float) -> Any:
+        if InlineWorker.hangs:
+            raise WorkerHung("made up to hang")
+        return call()
+
+    def close(self) -> None:
+        pass
+
+
+class Store:
+    def save(self, _: State) -> bool:
+        return True
+
+    def backup(self, name: str, _data: bytes) -> str:
+        raise AssertionError(name)
+
+
+class Npus:
+    """In the place of the NPUs."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.answer: Any = DestroyAnswer(1, Came.DESTROYED, 0, "gone")
+
+    def vnpus(self) -> list[VnpuView]:
+        return list(map(view_of, self._world.vnpus))
+
+    def sequence(self, _: int) -> int:
+        return 0
+
+    async def destroy(self, expected: Any, _runtime: str, _request: str, last_word: Any) -> Any:
+        if against := await last_word():
+            return Unasked(Reason.RECLAIM_BLOCKED, against)
+        if isinstance(self.answer, DestroyAnswer) and self.answer.outcome is Came.DESTROYED:
+            self._world.vnpus = tuple(one for one in self._world.vnpus if one.vdev != expected.vdev)
+        return self.answer
+
+
+class Desk:
+    """A room, and looks for it."""
+
+    def __init__(self, loop: VirtualTimeLoop, directory: Path, world: World, **more: Any) -> None:
+        self.directory = directory
+        (directory / "state").mkdir(mode=0o700, exist_ok=True)
+        self.scene = Scene(loop, directory, world)
+        self.world, self.npus = world, Npus(world)
+        self.switch = directory / "reclaim.disabled"
+        self.wanted, self.looks = asyncio.Event(), True
+        self.told: list[tuple[int, int, str, str]] = []
+        self.changes = 0
+        self.remembered = Remembered(State(), Store(), cast(Worker, InlineWorker()))
+        self.room = ReclaimRoom(
+            replace(ReclaimConfig(kill_switch=str(self.switch)), **more.pop("config", {})),
+            cast(NpuRoom, self.npus),
+            remembered=self.remembered,
+            state_directory=str(directory / "state"),
+            audit=self.scene.audit,
+            clock=self.scene.clock,
+            new_id=lambda: "own",
+            no_reclaim=more.pop("no_reclaim", False),
+            pins=lambda: None,
+            look=self._look,
+            on_change=self._changed,
+            on_reclaimed=lambda *told: self.told.append(told),
+        )
+
+    def _look(self) -> bool:
+        self.wanted.set()
+        return self.looks
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    @property
+    def file(self) -> Path:
+        return self.directory / "state" / names.RECLAIM_FILE
+
+    @property
+    def reconciler(self) -> Reconciler:
+        return cast(Reconciler, self.room.judge())
+
+    async def look(self, after: float = 60.0) -> None:
+        await asyncio.sleep(after)
+        await self.reconciler.take(self.scene.seen(), self.scene.again)
+
+    async def wait(self, looks: int = 10) -> None:
+        for _ in range(looks):
+            await self.look()
+
+    async def serve(self) -> None:
+        """Look whenever an administrator wants it."""
+        while True:
+            await self.wanted.wait()
+            self.wanted.clear()
+            await self.look(2)
+
+    async def acted(self, act: Coroutine[Any, Any, tuple[ActionResult, ...]]) -> list[tuple[Outcome, str]]:
+        serving = asyncio.ensure_future(self.serve())
+        try:
+            return [(one.outcome, str(one.reason)) for one in await act]
+        finally:
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+
+
+Play = Callable[..., None]
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    monkeypatch.setattr(module, "Worker", InlineWorker)
+    monkeypatch.setattr(InlineWorker, "hangs", False)
+
+    def played(test: Callable[[Desk], Coroutine[Any, Any, None]], *vnpus: VnpuFacts, **more: Any) -> None:
+        async def main(loop: VirtualTimeLoop) -> None:
+            desk = Desk(loop, tmp_path, World(vnpus=vnpus or (ONE,)), **more)
+            try:
+                await test(desk)
+            finally:
+                desk.room.close()
+                desk.scene.close()
+
+        run_virtual(main)
+
+    return played
+
+
+def request(number: int = 1) -> ActionRequest:
+    return ActionRequest(f"request-{number}", Caller(":1.7", 0, 77), Trigger.DBUS)
+
+
+# --- what is loaded -------------------------------------------------------------------------------------------------------
+def test_the_daemon_loads_nothing_of_reclaiming_before_there_are_npus() -> None:
+    program = (
+        "import sys, json; import devward.app; print(json.dumps([name for name in sys.modules if name.startswith('devward.reclaim')]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)}
+    )
+    assert set(json.loads(done.stdout)) == {"devward.reclaim", "devward.reclaim.room"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "state"),
+    [
+        (ReclaimMode.ENFORCE, ReclaimState.BLOCKED),
+        (ReclaimMode.OBSERVE, ReclaimState.OBSERVING),
+        (ReclaimMode.OFF, ReclaimState.OFF),
+    ],
+)
+def test_before_any_look_there_is_little_to_show(play: Play, mode: ReclaimMode, state: ReclaimState) -> None:
+    async def test(desk: Desk) -> None:
+        room = desk.room
+        assert (room.mode, room.state, room.blocked, room.findings()) == (mode, state, (), ())
+        assert room.explain("v0100", full=True) == {"evidence": None}
+        shown = desk.npus.vnpus()
+        assert room.judged(shown) is shown
+        assert await desk.acted(room.reclaim_orphans(request(), dry_run=False, shorten=False)) == []
+        assert await desk.acted(room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=False)) == [
+            (Outcome.FAILURE, "not-evaluated")
+        ]
+        assert await desk.acted(room.release_breaker(request())) == [(Outcome.NOOP, "")]
+        await room.finish()
+
+    play(test, config={"mode": mode})
+
+
+# --- what stops it --------------------------------------------------------------------------------------------------------
+def test_whatever_bears_the_name_of_the_kill_switch_sets_it(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(desk: Desk) -> None:
+        assert await desk.room.switch() is Switch.ABSENT
+        desk.switch.symlink_to("nothing")
+        assert await desk.room.switch() is Switch.PRESENT
+        desk.switch.unlink()
+        desk.switch.mkdir()
+        assert await desk.room.switch() is Switch.PRESENT
+        monkeypatch.setattr(InlineWorker, "hangs", True)
+        assert await desk.room.switch() is Switch.UNREADABLE
+
+    play(test)
+
+
+def test_a_kill_switch_that_cannot_be_looked_at_stops_all(play: Play, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    async def test(desk: Desk) -> None:
+        assert await desk.room.switch() is Switch.UNREADABLE
+
+    play(test, config={"kill_switch": str(tmp_path / "file" / "reclaim.disabled")})
+
+
+def test_no_reclaim_of_the_command_line_and_a_mode_that_was_set_are_heeded(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.wait(13)
+        assert desk.told == []
+        assert [code for code, _ in desk.room.blocked] == ["no-reclaim"]
+        await desk.room.set_mode(request(), ReclaimMode.OFF)
+        assert desk.room.state is ReclaimState.OFF, "at once"
+
+    play(test, no_reclaim=True)
+
+
+def test_a_mode_of_the_configuration_shows_at_once_and_breaks_waits(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.wait(10)
+        usual = ReclaimConfig(kill_switch=str(desk.switch))
+        await desk.room.configure(replace(usual, mode=ReclaimMode.OBSERVE))
+        assert desk.room.state is ReclaimState.OBSERVING
+        await desk.room.configure(usual)
+        await desk.wait(10)
+        assert desk.told == []
+        await desk.wait(1)
+        assert len(desk.told) == 1
+
+    play(test)
+
+
+def test_each_change_of_what_is_done_is_on_record_once(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.wait(3)
+        assert desk.room.state is ReclaimState.ENFORCING
+        before = len(desk.scene.records("reclaim-unblocked"))
+        await desk.room.pause(request(), 600, "a look around")
+        assert desk.room.state is ReclaimState.PAUSED, "at once"
+        await desk.wait(3)
+        assert [one["DEVWARD_REASON"] for one in desk.scene.records("reclaim-blocked")] == [["paused"]]
+        await desk.room.resume(request())
+        await desk.wait(3)
+        assert len(desk.scene.records("reclaim-blocked")) == 1
+        assert len(desk.scene.records("reclaim-unblocked")) == before + 1
+        desk.world.unknowns = (unknown(),)
+        await desk.wait(3)
+        assert [one["DEVWARD_REASON"][0] for one in desk.scene.records("reclaim-blocked")] == ["paused", "answer-timeout"] or len(
+            desk.scene.records("reclaim-blocked")
+        ) == 2
+        assert desk.room.blocked == (), "what is unknown of the node is told elsewhere"
+
+    play(test)
+
+
+def test_a_pause_that_runs_out_breaks_waits(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.wait(10)
+        await desk.room.pause(request(), 5, "short")
+        await desk.wait(1)
+        assert desk.told == []
+        assert desk.room.state is ReclaimState.ENFORCING
+        await desk.wait(10)
+        assert desk.told == [(100, 0, ONE.template, "own")]
+
+    play(test)
+
+
+def test_pins_that_may_be_missing_stop_all_until_an_administrator_enforces(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        desk.remembered.state = replace(desk.remembered.state, pins_in_doubt=True)
+        await desk.wait(13)
+        assert desk.told == []
+        assert [code for code, _ in desk.room.blocked] == ["state-damaged"]
+        assert [finding.code for finding in desk.room.findings()] == [Reason.RECLAIM_BLOCKED]
+        await desk.room.set_mode(request(), ReclaimMode.ENFORCE)
+        await desk.wait(12)
+        assert len(desk.told) == 1
+
+    play(test)
+
+
+# --- what is kept ---------------------------------------------------------------------------------------------------------
+def test_a_damaged_file_stops_all_until_an_administrator_enforces(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        desk.file.write_text("{")
+        await desk.wait(13)
+        assert desk.told == []
+        assert [code for code, _ in desk.room.blocked] == ["state-damaged"]
+        assert len(desk.scene.records("state-damaged")) == 1
+        assert desk.file.read_text() == "{"
+        await desk.room.set_mode(request(), ReclaimMode.ENFORCE)
+        assert json.loads(desk.file.read_text())["latched"] is False
+        await desk.wait(12)
+        assert len(desk.told) == 1
+        assert len(json.loads(desk.file.read_text())["tries"]) == 1
+
+    play(test)
+
+
+def test_a_file_that_cannot_be_reached_is_asked_for_again_and_never_written_over(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(desk: Desk) -> None:
+        latched = json.dumps({"version": 1, "boot_id": "x", "latched": True, "tries": []})
+        desk.file.write_text(latched)
+        monkeypatch.setattr(InlineWorker, "hangs", True)
+        await desk.wait(3)
+        assert "state-damaged" in [code for code, _ in desk.room.blocked]
+        monkeypatch.setattr(InlineWorker, "hangs", False)
+        await desk.room.set_mode(request(), ReclaimMode.ENFORCE)
+        assert desk.file.read_text() == latched
+        await desk.look()
+        assert desk.room.state is ReclaimState.MASS_RECLAIM
+        assert await desk.acted(desk.room.release_breaker(request())) == [(Outcome.SUCCESS, "")]
+        await desk.look()
+        assert desk.room.state is ReclaimState.ENFORCING
+
+    play(test)
+
+
+# --- what is shown, and to whom -------------------------------------------------------------------------------------------
+def test_only_an_administrator_reads_what_others_wrote(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        desk.world.vnpus = (replace(ONE, host_reasons=("process 7 (secret-training)",)),)
+        await desk.look()
+        full = json.dumps(desk.room.explain("v0100", full=True))
+        shown = json.dumps(desk.room.explain("v0100", full=False))
+        assert "secret-training" in full
+        assert "secret-training" not in shown
+        evidence = cast(dict[str, Any], desk.room.explain("v0100", full=False)["evidence"])
+        assert evidence["verdict"] == "candidate"
+        assert not {"text", "fault"} & evidence.keys()
+        await desk.room.pause(request(), 60, "the secret-training is looked at")
+        assert "secret-training" in json.dumps(desk.room.describe(full=True))
+        assert "secret-training" not in json.dumps(desk.room.describe(full=False))
+
+    play(test)
+
+
+def test_a_verdict_is_on_the_very_vnpu_and_in_use_now_is_in_use(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.look()
+        (shown,) = desk.room.judged(desk.npus.vnpus())
+        assert (shown.verdict.value, shown.verdict_reason) == ("candidate", "just-seen")
+        assert shown.grace_start_usec > 0
+        (used,) = desk.room.judged([replace(view_of(ONE), use=Use.IN_USE)])
+        assert (used.verdict.value, used.eligible_at_usec) == ("in-use", 0)
+        (other,) = desk.room.judged([replace(view_of(ONE), identity="another")])
+        assert (other.verdict.value, other.verdict_reason) == ("unknown", "")
+
+    play(test)
+
+
+# --- what the broker's answers mean ---------------------------------------------------------------------------------------
+async def _agreed() -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("answer", "result", "reason"),
+    [
+        (DestroyAnswer(1, Came.DESTROYED, 0, ""), "destroyed", "destroy-0"),
+        (DestroyAnswer(1, Came.STILL_PRESENT, -8001, ""), "still-present", "destroy-8001"),
+        (RefusedAnswer(1, Refusal.IN_USE, "It is used."), "refused", "in-use"),
+        (Unasked(Reason.NPU_BROKER_UNREACHABLE, "away"), "refused", "not-asked"),
+        (module.__name__, "unknown", "no-answer"),
+    ],
+)
+def test_each_answer_of_the_broker_has_its_meaning(play: Play, answer: Any, result: str, reason: str) -> None:
+    from devward.npu.inventory import Unavailable
+
+    async def test(desk: Desk) -> None:
+        desk.npus.answer = Unavailable(Reason.NPU_BROKER_SILENT, "silent") if isinstance(answer, str) else answer
+        came = await desk.room.destroy(expected_of(), "containerd://2", "r", _agreed)
+        assert (came.result.value, came.reason) == (result, reason)
+
+    play(test)
+
+
+def test_without_a_runtime_and_against_a_last_word_nobody_is_asked(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        desk.npus.answer = None
+        came = await desk.room.destroy(expected_of(), None, "r", _agreed)
+        assert (came.result.value, came.reason, came.sets_back) == ("refused", "scan-unknown", True)
+
+        async def against() -> Refuse | None:
+            return Refuse("kill-switch", "It is set.")
+
+        came = await desk.room.destroy(expected_of(), "containerd://2", "r", against)
+        assert (came.result.value, came.reason, came.sentence) == ("refused", "kill-switch", "It is set.")
+        assert len(desk.world.vnpus) == 1
+
+    play(test)
+
+
+# --- administrators -------------------------------------------------------------------------------------------------------
+def test_a_dry_run_touches_nothing_and_says_what_is_against_it(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.look()
+        done, changes = list(desk.scene.world.done), desk.changes
+        answer = await desk.room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=True, shorten=True)
+        assert [(one.outcome, one.reason) for one in answer] == [(Outcome.DRY_RUN, "just-seen")]
+        assert not desk.wanted.is_set()
+        assert (desk.scene.world.done, desk.changes) == (done, changes)
+        await desk.wait(3)
+        assert desk.told == [], "nor is the wait shorter"
+
+    play(test)
+
+
+@pytest.mark.parametrize(("vdev", "identity"), [(100, "another"), (101, ONE.identity), (7, "")])
+def test_one_that_is_not_there_is_refused(play: Play, vdev: int, identity: str) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.look()
+        with pytest.raises(NoSuchVnpu):
+            await desk.room.reclaim_vnpu(request(), vdev, identity, dry_run=False, shorten=False)
+
+    play(test)
+
+
+def test_to_ask_does_not_shorten_unless_that_is_said(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.look()
+        assert await desk.acted(desk.room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=False)) == [
+            (Outcome.FAILURE, "just-seen")
+        ]
+        await desk.wait(12)
+        assert desk.told == [(100, 0, ONE.template, "own")], "and the request is over"
+
+    play(test)
+
+
+def test_with_a_shorter_wait_the_named_one_goes_in_the_name_of_who_asked(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.look()
+        assert await desk.acted(desk.room.reclaim_vnpu(request(), 101, TWO.identity, dry_run=False, shorten=True)) == [
+            (Outcome.SUCCESS, "")
+        ]
+        assert desk.told == [(101, 0, TWO.template, "request-1")]
+        assert desk.scene.outcomes("action") == [("intent", ""), ("success", "")]
+
+    play(test, ONE, TWO)
+
+
+def test_two_administrators_get_the_same_answer_and_one_destruction(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.look()
+
+        async def both() -> tuple[ActionResult, ...]:
+            found = await asyncio.gather(
+                desk.room.reclaim_vnpu(request(1), 100, ONE.identity, dry_run=False, shorten=True),
+                desk.room.reclaim_vnpu(request(2), 100, ONE.identity, dry_run=False, shorten=True),
+            )
+            return (*found[0], *found[1])
+
+        assert await desk.acted(both()) == [(Outcome.SUCCESS, ""), (Outcome.SUCCESS, "")]
+        assert [told[3] for told in desk.told] == ["request-1"]
+
+    play(test)
+
+
+def test_what_shields_it_or_stops_all_is_the_answer(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.look()
+        desk.world.vnpus = (replace(ONE, use=Use.IN_USE),)
+        act = desk.room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=True)
+        assert await desk.acted(act) == [(Outcome.FAILURE, "driver-says-used")]
+        desk.world.vnpus = (ONE,)
+        desk.switch.write_text("")
+        act = desk.room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=True)
+        assert await desk.acted(act) == [(Outcome.FAILURE, "kill-switch")]
+
+    play(test)
+
+
+def test_where_nobody_looks_nobody_waits(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.look()
+        desk.looks = False
+        act = desk.room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=True)
+        assert await desk.acted(act) == [(Outcome.FAILURE, "not-evaluated")]
+
+    play(test)
+
+
+def test_a_wish_is_followed_for_so_long_and_then_no_more(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        desk.npus.answer = DestroyAnswer(1, Came.STILL_PRESENT, -8008, "")
+        await desk.look()
+        before = desk.scene.clock.monotonic()
+        act = desk.room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=True)
+        ((outcome, _),) = await desk.acted(act)
+        assert outcome is Outcome.FAILURE
+        assert module.WISH_SECONDS <= desk.scene.clock.monotonic() - before < module.WISH_SECONDS + 120
+
+    play(test)
