@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a mount 
 
 STATE = "01"
 RUNNING = next(uid for uid, name in NAMES.items() if name == "running")
+ODD_POD = "99999999-8888-4777-8666-555555555555"
 #: What only a Pod's name shows: `running` is a reason, too.
 POD_NAMES = ("runerror", "crashloop", "todelete", "default/")
 #: Seconds after which a broker ends whose look at the host hangs.
@@ -119,7 +120,7 @@ def claims(owned: OwnedNode) -> tuple[str, ...]:
     marks = {"protected": "", "candidate": "?", "unknown": "!"}
 
     def shown(claim: dict[str, Any]) -> str:
-        return NAMES[claim["uid"]] + ("(gone)" if claim["reason"].startswith("only-") else "") + marks[claim["standing"]]
+        return NAMES.get(claim["uid"], "odd") + ("(gone)" if claim["reason"].startswith("only-") else "") + marks[claim["standing"]]
 
     return tuple(" ".join(sorted(map(shown, card["claims"]))) for card in ownership(owned)["cards"])
 
@@ -251,27 +252,16 @@ def changed_node(owned: OwnedNode, change: Callable[[Any], object]) -> Iterator[
 
 
 def test_a_pod_whose_annotation_cannot_be_read_is_named(owned: OwnedNode) -> None:
-    def malformed(pods: Any) -> None:
-        pod = next(pod for pod in pods["items"] if pod["metadata"]["uid"] == RUNNING)
+    def add(pods: Any) -> None:
+        # One that nothing else names a card of: not the checkpoint, and no earlier look.
+        pod = json.loads(json.dumps(next(pod for pod in pods["items"] if pod["metadata"]["uid"] == RUNNING)))
+        pod["metadata"] |= {"uid": ODD_POD, "name": "odd"}
         pod["metadata"]["annotations"]["hami.io/Ascend910B4-devices-allocated"] = "nonsense:;"
-        pod["metadata"].pop("labels", None)
+        pods["items"].append(pod)
 
-    # Without the plugin's answer nothing names the cards that it has.
-    owned.state(STATE, checkpoint="00")
-    owned.change("pods", malformed)
-    wait_for(lambda: any("annotation-malformed" in reason for reason in blocked(owned)) or claims_unknown(owned), what="the Pod")
-    words = blocked(owned)
-    if words:
-        assert f"annotation-malformed {RUNNING}" in words
-
-
-def claims_unknown(owned: OwnedNode) -> bool:
-    """Whether a Pod is in doubt for its cards alone."""
-    return any(
-        claim["uid"] == RUNNING and claim["reason"] == "annotation-malformed"
-        for card in ownership(owned)["cards"]
-        for claim in card["claims"]
-    )
+    owned.change("pods", add)
+    wait_blocked(owned, f"annotation-malformed {ODD_POD}")
+    assert {card["protection"] for card in ownership(owned)["cards"]} == {"unknown"}
 
 
 # --- the kubelet -------------------------------------------------------------------------------------------------------

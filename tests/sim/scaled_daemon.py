@@ -29,8 +29,8 @@ def scale(pace: owners.Pace, by: float) -> owners.Pace:
         least_asked=pace.least_asked / by,
         bounds=replace(
             bounds,
-            lease_looks=bounds.lease_looks / by,
-            node=replace(bounds.node, lease=bounds.node.lease / by, kubelet=bounds.node.kubelet / by),
+            # How old a renewal of the Lease may be stays: on a busy machine looks are not always in time.
+            node=replace(bounds.node, kubelet=bounds.node.kubelet / by),
             pods=replace(bounds.pods, gone_seconds=bounds.pods.gone_seconds / by),
         ),
     )

@@ -178,7 +178,7 @@ def test_who_claims_a_card_is_shown_with_its_sources(owned: Owned) -> None:
     # What the host shows of the vNPU, through the sandbox's broker.
     assert owned.explain(VNPU, "Vnpu")["host"]["finding"] == "clean"
     # A user without a session may not inspect.
-    assert "default/running" not in json.dumps(owned.explain(CARD, "Card", user="nobody"))
+    assert "default/running" not in json.dumps(owned.explain(CARD, "Card", user="daemon"))
     assert {method for method, *_ in owned.tell("beat")} == {"GET"}
 
 

@@ -19,6 +19,7 @@ from devward.ctl.failure import Failure
 from devward.ctl.npu_facts import Card, Vnpu
 from devward.ctl.reclaim_facts import Evidence, evidence
 from devward.ctl.reclaim_facts import reclaim as read
+from devward.ctl.redact import Pods
 from devward.ctl.terminal import Tone
 from devward.ctl.when import USEC, Times
 from devward.model import Reason, ReclaimState
@@ -344,3 +345,14 @@ def test_a_vnpu_is_told_from_other_targets() -> None:
     assert reclaim.is_vnpu(VNPU.identity)
     for other in (DIE, f"{DIE}/212/vir05_1c_16g", "/etc/cdi/a.json", "reclaim", "breaker", UID):
         assert not reclaim.is_vnpu(other)
+
+
+def test_a_support_bundle_names_no_pod_that_left_a_vnpu_behind() -> None:
+    pods, static = Pods(), "0123456789abcdef0123456789abcdef"
+    told = {"by_pod": [{"of": static, "count": 1}, {"of": "", "count": 2}, "odd", {}], "by_card": [{"of": "p007"}], "suspects": [static, 5]}
+    assert pods.value(told) == {
+        "by_pod": [{"of": "[pod 1]", "count": 1}, {"of": "", "count": 2}, "odd", {}],
+        "by_card": [{"of": "p007"}],
+        "suspects": ["[pod 1]", 5],
+    }
+    assert pods.text(f"kubepods-pod{static}.slice") == "kubepods-pod[pod 1].slice"

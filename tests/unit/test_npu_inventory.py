@@ -88,7 +88,7 @@ def test_a_host_where_everything_matches() -> None:
 
 
 def test_a_host_without_npus_is_empty() -> None:
-    assert looks(inventory(), Surroundings({}, ABSENT)) == Picture(empty=True)
+    assert looks(inventory(), Surroundings({}, ABSENT)) == Picture(empty=True, boot_id=BOOT)
     assert not looks(inventory(problems=(Problem(Aspect.CARDS, None),)), Surroundings({}, ABSENT)).empty
 
 

@@ -152,6 +152,7 @@ NO_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
         "description-differs": Advice(_NOT_THIS_TIME, (_CARDS, _REPORT)),
         "id-outside-window": Advice(_NOT_THIS_TIME, (_CARDS, _BROKER)),
         "intent-not-recorded": Advice(_NOT_THIS_TIME, (_JOURNAL,)),
+        "interrupted": Advice(_NOT_THIS_TIME, (_ITSELF,)),
     }
 )
 

@@ -45,7 +45,9 @@ def value(given: object) -> object:
 
 #: Members whose value is the UID or the name of a Pod, and the one that lists UIDs.
 _POD_MEMBERS: Final = frozenset({"uid", "pod_uid", "pod"})
-_POD_LISTS: Final = frozenset({"claims"})
+_POD_LISTS: Final = frozenset({"claims", "suspects"})
+#: What lies about unused, by the Pods that left it: each entry names its Pod as `of`.
+_BY_POD: Final = "by_pod"
 #: The UID of a Pod, or the name of a source, which is shorter.
 _WHO: Final = "who"
 _BLOCKED: Final = "blocked_reasons"
@@ -90,9 +92,14 @@ class Pods:
         if isinstance(item, list | tuple):
             if name in _POD_LISTS:
                 return [self._learn(one) if isinstance(one, str) and one else self.value(one) for one in item]
+            if name == _BY_POD:
+                return [self._leak(one) if isinstance(one, Mapping) else self.value(one) for one in item]
             if name == _BLOCKED:
                 return [self._blocked(one) if isinstance(one, str) else one for one in item]
         return self.value(item)
+
+    def _leak(self, leak: Mapping[object, object]) -> dict[object, object]:
+        return {name: self._member("uid" if name == "of" else name, item) for name, item in leak.items()}
 
     def _blocked(self, reason: str) -> str:
         code, space, uid = reason.partition(" ")
