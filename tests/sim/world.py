@@ -45,7 +45,7 @@ class World:
         self.host_unreadable = False
         self.drivers: frozenset[str] = frozenset()
         self._number = 0
-        self.time.after(_RENEWAL, self._beat)
+        self.begin_beats()
 
     # --- telling -------------------------------------------------------------------------------------------------------
     def tell(self, *words: object) -> None:
@@ -63,13 +63,17 @@ class World:
         return f"{self.seed & 0xFFFFFFFF:08x}-0000-4000-8000-{self._number:012d}"
 
     # --- what goes on by itself ----------------------------------------------------------------------------------------
+    def begin_beats(self) -> None:
+        """Begin what goes on and on, as after a boot."""
+        self._beat()
+
     def _beat(self) -> None:
         self.beat()
         self.time.after(_RENEWAL, self._beat)
 
     def beat(self) -> None:
         """Let the kubelet renew its Lease, and HAMi's plugin report."""
-        if self.kubelet.running and not self.lags:
+        if self.kubelet.running:
             self.api.renewed = int((self.time.now + self.boots * 1_000_000) // _RENEWAL * _RENEWAL)
             self.api.ready = "True"
             if self.api.boot_id != BOOTS.format(self.boots):
@@ -162,6 +166,11 @@ class World:
         self.say(pod, "Pending", pod_desk.waiting("ContainerCreating"))
         self.time.after(self.dice.uniform(0.1, 2.0), self._start, pod)
 
+    def resume(self, pod: Pod) -> None:
+        """Begin with a Pod again, after a boot."""
+        self.say(pod, "Pending", pod_desk.waiting("ContainerCreating"))
+        self.time.after(self.dice.uniform(0.2, 3.0), self._start if pod.allocated or not pod.has_card else self._allocate, pod)
+
     def active_uids(self) -> set[str]:
         """Return the Pods that the kubelet counts as active."""
         return {pod.uid for pod in self.pods.values() if self.is_active(pod)}
@@ -225,6 +234,7 @@ class World:
         if not container.making:
             return
         container.making, container.alive, container.has_bundle = False, True, True
+        container.since = self.time.now
         self.say(pod, "Running", {"running": {"startedAt": self.stamp()}})
         self.tell(f"Pod {pod.uid[-4:]} runs")
         if self.dice.random() < 0.6:
@@ -272,6 +282,8 @@ class World:
             self.end_container(pod.main, cleans=self.dice.random() < cleans)
             pod.main = None
         self.end_sandbox(pod)
+        if pod.ended and not pod.in_api and self.pods.get(pod.uid) is pod:
+            del self.pods[pod.uid]
 
     def forget(self, pod: Pod) -> None:
         """Remove a Pod's object from the API server."""
@@ -280,6 +292,8 @@ class World:
             self.api.pods.pop(pod.shown_uid, None)
             self.api.changed(pod)
             self._unlock(pod)
+        if pod.ended and not pod.lives_here and pod.sandbox is None:
+            self.pods.pop(pod.uid, None)
 
     # --- what is said of them ------------------------------------------------------------------------------------------
     def say(self, pod: Pod, phase: str, state: dict[str, Any] | None, last: dict[str, Any] | None = None) -> None:

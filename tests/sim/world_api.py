@@ -78,6 +78,11 @@ class ApiServer:
         """The Node's."""
         return f"0de00000-0000-4000-8000-{self.uids:012d}"
 
+    @property
+    def is_true(self) -> bool:
+        """Whether it answers, and what is so."""
+        return self.trouble is Trouble.NONE and self.lie is Lie.NONE
+
     # --- how it answers ------------------------------------------------------------------------------------------------
     def get(self, part: str, asked_at: float, received_at: float) -> Answer:
         """Answer one GET."""

@@ -42,6 +42,8 @@ class Container:
     template: str = ""
     #: The vNPU that was made for it, or was handed to it; in its bundle once it lives.
     vnpu: "Vnpu | None" = None
+    #: When it began to live.
+    since: float = 0.0
 
     @property
     def is_there(self) -> bool:

@@ -1,0 +1,125 @@
+"""A world with a daemon in it, to which a list of events happens, one after the other.
+
+An event is a name, a number from which everything about it is drawn, and when it happens: 0 now, else at that step of the daemon's next
+cycle. A history is a list of them, so that any part of one is a history too. Nothing depends on anything else.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from devward.reclaim.confirmation import Bounds, Pace
+from sim.world import World
+from sim.world_broker import Blind, Broker
+from sim.world_checks import Broken, Checks
+from sim.world_daemon import Daemon, Reclaimer, Settings
+
+#: Cycles are not begun while less than this is left of the time that passes, in seconds.
+_LEAST: Final = 1.0
+
+
+class Event(NamedTuple):
+    """One thing that happens."""
+
+    name: str
+    number: int = 0
+    #: At which step of the next cycle; 0: now.
+    step: int = 0
+
+
+class Plan(NamedTuple):
+    """What a history begins with."""
+
+    managed: int = 4
+    unmanaged: int = 1
+    blind: Blind = Blind.NONE
+    grace: float = 600.0
+    wants_progress: bool = True
+
+
+class Scene:
+    """The world, the daemon, and what is still to happen within its next cycle."""
+
+    def __init__(self, seed: int, plan: Plan, make: Callable[[Daemon], Reclaimer], *, tell: bool = False) -> None:
+        """Begin."""
+        self.plan = plan
+        self.world = World(seed, managed=plan.managed, unmanaged=plan.unmanaged, tell=tell)
+        self.checks = Checks(self.world, plan.blind, plan.wants_progress)
+        self.broker = Broker(self.world, plan.blind, self.checks.library)
+        self.settings = Settings(bounds=Bounds(normal=Pace(grace=plan.grace)))
+        self.daemon = Daemon(self.world, self.broker, self.settings, self.checks, make)
+        self._within: list[Event] = []
+        #: The daemon ends at the step where it is.
+        self.ends = False
+
+    def play(self, events: Iterable[Event], table: "dict[str, Callable[[Scene, int], None]]") -> None:
+        """Let events happen. Broken."""
+        self._table = table
+        for event in events:
+            if event.step:
+                self._within.append(event)
+            else:
+                self.happen(event)
+                if self.ends:
+                    self._begin_again()
+
+    def happen(self, event: Event) -> None:
+        """Let one event happen, now."""
+        self.world.dice.seed(event.number)
+        self._table[event.name](self, event.number)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, and the daemon do its cycles."""
+        time = self.world.time
+        then = time.now + seconds
+        while self.daemon.next_at <= then:
+            time.pass_until(self.daemon.next_at)
+            self.cycle()
+        time.pass_until(then)
+
+    def cycle(self) -> None:
+        """Let the daemon do one cycle, and what is to happen within it happen."""
+        daemon, world = self.daemon, self.world
+        interval = self.settings.bounds.normal.interval
+        within, self._within = self._within, []
+        # Set first, or an event that lets time pass would begin another cycle.
+        daemon.next_at = float("inf")
+        step = 0
+        began = world.time.now
+        for where in daemon.cycle():
+            step += 1
+            world.time.pass_until(world.time.now + daemon.pace)
+            for event in [event for event in within if event.step == step]:
+                world.count("within-a-cycle")
+                world.tell(f"({where})")
+                self.happen(event)
+            if self.ends:
+                world.count(f"daemon-ended:{where}")
+                self._begin_again()
+                return
+        for event in within:
+            if event.step > step:
+                self.happen(event)
+        if self.ends:
+            self._begin_again()
+            return
+        daemon.next_at = max(began, daemon.looked_at) + interval
+
+    def _begin_again(self) -> None:
+        self.ends = False
+        self.daemon.start()
+
+
+def failing_prefix(events: Sequence[Event], fails: Callable[[Sequence[Event]], Broken | None]) -> tuple[int, Broken | None]:
+    """Return the length of the shortest beginning that fails, and how."""
+    low, high = 0, len(events)
+    found = fails(events)
+    if found is None:
+        return high, None
+    while low < high:
+        middle = (low + high) // 2
+        broken = fails(events[:middle])
+        if broken is not None:
+            high, found = middle, broken
+        else:
+            low = middle + 1
+    return high, found
