@@ -3,27 +3,27 @@
 Everything is counted per vNPU. `step` takes what was known and one look, and returns what is known now:
 
     wait        It begins (GraceStart) at the latest of: the first sight of the vNPU; the first look at which nothing shielded it any more
-                (shield.py: a Pod protects its card, or anything is unknown of it, …), since what was there at the look before may have been
+                (shield.py: a Pod protects its card, something is unknown of it, …), since what was there at the look before may have been
                 there until then; the last reset or interruption; and the failure of the attempt that may have made the vNPU.
-    confirmed   The look that begins the wait confirms nothing. A later one does if it is complete, if every part of it was taken after the
-                look before it, and if at least one interval has gone by since the last confirmation, or since the wait began. So nudges
-                and manual runs, however many, add no confirmation that the timer would not have added.
+    confirmed   The look that begins the wait confirms nothing. A later one does if it is complete, if every part of it was taken after
+                the look before it, and if at least one interval has gone by since the last confirmation, or since the wait began. So
+                nudges and manual runs, however many, add no confirmation that the timer would not have added.
     eligible    The grace is over and there are enough confirmations, all of them after the wait began.
 
-An interval counts from moment to moment (`Look.at`), so whoever looks must wait at least one interval after the look before. A second,
-shorter pace is counted beside the first from the same looks, for vNPUs for which an administrator asks to shorten the wait; it skips no
-evidence, and adds nothing to the first.
+An interval counts from moment to moment (`Look.at`); `wake_at` says when the next look can matter. A second, shorter pace is counted beside
+the first from the same looks, for vNPUs for which an administrator asks to shorten the wait; it skips no evidence, and adds nothing to the
+first.
 
 A failed attempt (`Claim.failed_at`) sets back the vNPUs that it may have made, and no others, or a Pod that fails every five minutes would
 keep its old ones for ever. Where it is known when the attempt began (`Claim.began_at`), those are the ones first seen at or after that.
-Mostly it is not known, since a container that never started has no such time. Then the host decides: the runtime makes a vNPU while the
-container's bundle is there, and a living bundle makes the claim a protecting one. So a vNPU was made by an attempt that was over when a look,
-all of it taken after the vNPU was first seen, found nothing that shields it. That moment is kept (`settled_at`). A failure up to it, be it
-seen later, may be that of the vNPU's own attempt and sets it back; a failure after it is another attempt's. So a vNPU is set back by its own
-attempt's failure only, and at most to that moment, about an interval after its first sight.
-A failure time is foreign: it never counts for later than the look that brings it, and it can only make the wait longer.
+Mostly it is not known, since a container that never started has no such time. Then the host decides. The runtime makes a vNPU while the
+container's bundle is there, and a bundle that may live makes its Pod's claim a protecting one. So the attempt that made a vNPU was over
+when a look, all of it taken after the vNPU was first seen, finds nothing that shields it: that moment is kept (`settled_at`). A failure
+up to then may be that attempt's, even if the API server tells of it later, and sets the vNPU back; a failure after it is another
+attempt's, which made another vNPU. So a vNPU is set back by its own attempt's failure alone, and at most to about an interval after its
+first sight. A failure time is foreign: it never counts for later than the look that brings it, and can only make the wait longer.
 
-Times never go back: a look that is older than the one before is taken for one at that moment, and resets everything.
+Times never go back: a look that is older than the one before is taken for one at that moment, and sets everything back.
 """
 
 from collections.abc import Mapping
@@ -34,8 +34,8 @@ from devward.cluster.claims import Claim, Standing
 from devward.reclaim.look import Cut, Look, VnpuFacts
 from devward.reclaim.shield import concerns, shield
 
-#: Kept of a suspect's Pods per vNPU.
-_MAX_OWNERS: Final = 8
+#: Pods that are kept for a vNPU.
+_MAX_SUSPECTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class VnpuProgress:
     #: When its destruction was tried last, without its going, and how often.
     tried_at: float | None = None
     tries: int = 0
-    #: Pods that could not start and had its card when it was seen first, by UID: one of them may have left it.
+    #: Pods that could not start and had its card when it was new, by UID: one of them may have left it.
     suspects: tuple[str, ...] = ()
 
     @property
@@ -175,11 +175,26 @@ def forget(progress: Progress, identity: str) -> Progress:
     return replace(progress, vnpus={key: known for key, known in progress.vnpus.items() if key != identity})
 
 
+def wake_at(progress: Progress, bounds: Bounds) -> float | None:
+    """Return when the next look can confirm something or make it eligible; None: nothing waits."""
+    moments = [moment for known in progress.vnpus.values() for moment in _moments(known, bounds)]
+    return min(moments, default=None)
+
+
 def set_backs(before: Progress, after: Progress) -> int:
     """Return how many vNPUs lost confirmations between two steps."""
     return sum(
         known.normal.confirmations > after.vnpus[key].normal.confirmations for key, known in before.vnpus.items() if key in after.vnpus
     )
+
+
+def _moments(known: VnpuProgress, bounds: Bounds) -> tuple[float, ...]:
+    start, count, pace = known.grace_start, known.normal, bounds.normal
+    if start is None:
+        return ()
+    if count.confirmations < pace.confirmations or known.awaits_round():
+        return ((start if count.last_at is None else count.last_at) + pace.interval,)
+    return (start + pace.grace,)
 
 
 def _with(progress: Progress, known: VnpuProgress) -> Progress:
@@ -206,9 +221,10 @@ class _Step:
     def _take(self, vnpu: VnpuFacts) -> VnpuProgress:
         known = self._before.vnpus.get(vnpu.identity)
         if known is None or known.card != vnpu.card:
-            known = VnpuProgress(vnpu.identity, vnpu.card, self._now, suspects=self._suspects(vnpu))
+            known = VnpuProgress(vnpu.identity, vnpu.card, self._now)
+        known = replace(known, suspects=self._suspects(known))
         if reason := self._break(vnpu):
-            known = replace(known, reset_at=self._now, reset_reason=reason)
+            known = replace(known, reset_at=self._now, reset_reason=reason, normal=Count(), short=Count())
         found = shield(vnpu, self._look)
         if found is not None:
             reason = reason or found.reason
@@ -217,9 +233,13 @@ class _Step:
             )
         if known.is_shielded:
             known = replace(known, is_shielded=False, free_since=self._now)
-        if known.settled_at is None and self._is_new and self._look.begun > known.first_seen:
+        if known.settled_at is None and not self._is_back and self._look.begun > known.first_seen:
             known = replace(known, settled_at=self._now)
+        started = known.grace_start
         known = replace(known, failed_at=self._failed_at(known))
+        if known.grace_start != started:
+            # Confirmations of before the wait began are none.
+            known = replace(known, normal=Count(), short=Count())
         return replace(known, normal=self._counted(known, is_short=False), short=self._counted(known, is_short=True))
 
     def _break(self, vnpu: VnpuFacts) -> str:
@@ -234,19 +254,19 @@ class _Step:
 
     def _failed_at(self, known: VnpuProgress) -> float | None:
         """Return the latest failure of an attempt that may have made a vNPU."""
-        moments = [
-            min(claim.failed_at, self._now)
-            for claim in self._candidates(known.card)
-            if claim.failed_at is not None and _may_have_made(claim, known)
-        ]
-        return max((*moments, *(() if known.failed_at is None else (known.failed_at,))), default=None)
+        moments = [] if known.failed_at is None else [known.failed_at]
+        for claim in self._candidates(known.card):
+            if claim.failed_at is not None and _may_have_made(claim.failed_at, claim.began_at, known):
+                moments.append(min(claim.failed_at, self._now))
+        return max(moments, default=None)
 
     def _counted(self, known: VnpuProgress, *, is_short: bool) -> Count:
-        count, start = known.count(is_short=is_short), known.grace_start
-        if start is None or (count.last_at is not None and count.last_at < start):
-            count = Count()
-        last = start if count.last_at is None else count.last_at
-        if not self._is_new or last is None or self._now - last < self._bounds.pace(is_short=is_short).interval:
+        count, last = known.count(is_short=is_short), known.grace_start
+        if count.last_at is not None:
+            last = count.last_at
+        if last is None or not self._is_new or self._now - last < self._bounds.pace(is_short=is_short).interval:
+            return count
+        if known.tried_at is not None and self._look.begun <= known.tried_at:
             return count
         return Count(count.confirmations + 1, self._now)
 
@@ -254,11 +274,14 @@ class _Step:
         card = self._look.card(name)
         return tuple(claim for claim in card.claims if claim.standing is Standing.CANDIDATE) if card is not None else ()
 
-    def _suspects(self, vnpu: VnpuFacts) -> tuple[str, ...]:
-        return tuple(sorted({claim.uid for claim in self._candidates(vnpu.card)}))[:_MAX_OWNERS]
+    def _suspects(self, known: VnpuProgress) -> tuple[str, ...]:
+        """Return the Pods that may have left a vNPU: those that could not start when it was new."""
+        if known.suspects or known.settled_at is not None:
+            return known.suspects
+        return tuple(sorted({claim.uid for claim in self._candidates(known.card)}))[:_MAX_SUSPECTS]
 
 
-def _may_have_made(claim: Claim, known: VnpuProgress) -> bool:
-    if claim.began_at is not None:
-        return known.first_seen >= claim.began_at
-    return known.settled_at is None or (claim.failed_at is not None and claim.failed_at <= known.settled_at)
+def _may_have_made(failed_at: float, began_at: float | None, known: VnpuProgress) -> bool:
+    if began_at is not None:
+        return known.first_seen >= began_at
+    return known.settled_at is None or failed_at <= known.settled_at

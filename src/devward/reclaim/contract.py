@@ -1,19 +1,57 @@
-"""What must be true right before a vNPU is destroyed, and what each outcome means. Pure."""
+"""The destruction contract: what must be true right before the broker is asked to destroy a vNPU. Pure.
 
+A chosen vNPU goes through two gates. `prepare` holds it against fresh evidence, judged anew by the rules that chose it; then the intent is
+recorded; and `decide` is the last word before the request is sent. What the library and the device itself say is the broker's to compare
+(npu/destruction.py). What its answers mean is in aftermath.py.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
 
-from devward.npu.facts import Expected, Outcome, Refusal
-from devward.reclaim.confirmation import Bounds, Progress
-from devward.reclaim.controls import Controls
-from devward.reclaim.limits import Due, Rates, Spent
-from devward.reclaim.look import Look
+from devward.cluster.views import CardState
+from devward.npu.facts import Expected
+from devward.npu.numbering import WILDCARD, vfid_of, window
+from devward.reclaim.confirmation import Bounds, Progress, step
+from devward.reclaim.controls import Controls, permission
+from devward.reclaim.limits import LIMIT_TEXT, Due, Rates, Spent, limit
+from devward.reclaim.look import Look, VnpuFacts
+from devward.reclaim.reasons import WHY_TEXT, Verdict, Why
+from devward.reclaim.verdict import Judgement, judge
+
+#: How old the oldest part of the fresh evidence may be when the broker is asked, in seconds.
+FRESH_SECONDS: Final = 30.0
 
 
 class No(StrEnum):
-    """Why a vNPU is not destroyed after all."""
+    """Why a vNPU is not destroyed after all. Other codes are those of verdicts, limits and of what blocks everything."""
 
     NOT_FRESH = "evidence-not-fresh"
+    TOO_OLD = "evidence-too-old"
+    GONE = "vnpu-gone"
+    EVENTS_UNREAD = "device-events-unread"
+    EVENTS_SEEN = "device-events-seen"
+    NOT_DESCRIBED = "vnpu-not-described"
+    OTHER_VNPU = "description-differs"
+    OUTSIDE_WINDOW = "id-outside-window"
+    NOT_RECORDED = "intent-not-recorded"
+
+
+NO_TEXT: Final[Mapping[No, str]] = MappingProxyType(
+    {
+        No.NOT_FRESH: "The evidence was not taken anew since the vNPU was chosen.",
+        No.TOO_OLD: "The evidence is too old by now; the next cycle takes it anew.",
+        No.GONE: "The vNPU that was chosen is not there any more.",
+        No.EVENTS_UNREAD: "The device monitor's events could not all be read, so that the vNPU may be another one.",
+        No.EVENTS_SEEN: "The vNPU's device came or went since the vNPU was chosen, so that it may be another one.",
+        No.NOT_DESCRIBED: "The vNPU cannot be described in full, so that the broker could not tell it from another one.",
+        No.OTHER_VNPU: "The description for the broker is not that of the chosen vNPU and its card.",
+        No.OUTSIDE_WINDOW: "The id is none that a vNPU of this NPU can have.",
+        No.NOT_RECORDED: "The journal did not take the record of what was about to be done.",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +67,27 @@ class Chosen:
 class Refuse:
     """It is not destroyed."""
 
+    #: A stable code.
     reason: str
+    #: For people, fit to be shown.
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Everything but the record of the intent."""
+    """A vNPU that may be destroyed once the intent is recorded."""
 
     chosen: Chosen
     expected: Expected
-    #: When the fresh evidence was taken.
+    #: The fresh verdict: part of the record.
+    judgement: Judgement
+    #: When the oldest part of the fresh evidence was taken, in seconds of the monotonic clock.
     begun: float
 
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """The broker may be asked, now."""
+    """The broker may be asked, now, and once."""
 
     expected: Expected
 
@@ -56,57 +98,93 @@ def prepare(
     fresh: Look,
     expected: Expected | None,
     *,
+    now: float,
     sequence: int | None,
     controls: Controls,
     spent: Spent,
     rates: Rates,
     bounds: Bounds,
 ) -> tuple[Prepared | Refuse, Progress]:
-    """Hold a chosen vNPU against fresh evidence; also returns the progress with that look.
+    """Hold a chosen vNPU against a fresh look; the progress with that look is returned with the answer, whatever that is.
 
-    `expected` is what the broker is to find, from the inventory of the fresh look. `sequence` is as in `Chosen`, read after the device
-    monitor was drained; None: it could not be.
+    `before` is the progress by which it was chosen. `expected` is what the broker is to find there, from the inventory of the fresh look.
+    `sequence` is as in `Chosen`, read after the device monitor was drained; None: it could not be drained.
     """
-    raise NotImplementedError
+    progress = step(before, fresh, bounds)
+    answer = _stopped(chosen, fresh, controls, spent, rates, now) or _judged(chosen, before, progress, fresh, bounds)
+    if isinstance(answer, Refuse):
+        return answer, progress
+    vnpu, card = fresh.vnpu(chosen.due.identity), fresh.card(chosen.due.card)
+    refusal = _moved(chosen.sequence, sequence) or _misdescribed(expected, vnpu, card)
+    if refusal is not None or expected is None:
+        return refusal or _no(No.NOT_DESCRIBED), progress
+    return Prepared(chosen, expected, answer, fresh.begun), progress
 
 
-def decide(prepared: Prepared, *, now: float, sequence: int | None, controls: Controls, is_intent_taken: bool) -> Go | Refuse:
-    """Decide once more, with the record of the intent written and the kill switch read again."""
-    raise NotImplementedError
+def decide(
+    prepared: Prepared,
+    *,
+    now: float,
+    sequence: int | None,
+    controls: Controls,
+    is_intent_taken: bool,
+    fresh_seconds: float = FRESH_SECONDS,
+) -> Go | Refuse:
+    """Say the last word: the intent is recorded, and kill switch, modes and device events were read once more after that.
+
+    `is_intent_taken` is whether the journal's socket took the record; no other way of writing it counts.
+    """
+    if not is_intent_taken:
+        return _no(No.NOT_RECORDED)
+    if blocked := _blocked(controls):
+        return blocked
+    if not 0 <= now - prepared.begun <= fresh_seconds:
+        return _no(No.TOO_OLD)
+    return _moved(prepared.chosen.sequence, sequence) or Go(prepared.expected)
 
 
-@dataclass(frozen=True, slots=True)
-class Aftermath:
-    """What an answer of the broker means."""
-
-    outcome: Outcome
-    reason: str
-    sentence: str
-    #: It counts as a try, for the rates.
-    was_tried: bool
-    #: The vNPU begins to wait anew.
-    sets_back: bool = False
-    #: Nothing more may be destroyed until an administrator has seen to it.
-    forbids: bool = False
-    #: It is tried again after another confirmation.
-    retries: bool = False
+def _stopped(chosen: Chosen, fresh: Look, controls: Controls, spent: Spent, rates: Rates, now: float) -> Refuse | None:
+    if blocked := _blocked(controls, fresh):
+        return blocked
+    reached = limit(chosen.due.card, spent, rates, now)
+    return Refuse(reached.value, LIMIT_TEXT[reached]) if reached is not None else None
 
 
-def called(outcome: Outcome, code: int | None) -> Aftermath:
-    """Return what it means that the library was called to destroy."""
-    raise NotImplementedError
+def _blocked(controls: Controls, fresh: Look | None = None) -> Refuse | None:
+    unknowns = fresh.snapshot.unknowns if fresh is not None and fresh.snapshot is not None else ()
+    allowed = permission(controls, unknowns)
+    return None if allowed.may_destroy else Refuse(allowed.reasons[0], allowed.sentences[0])
 
 
-def refused(reason: Refusal, code: int | None) -> Aftermath:
-    """Return what it means that the broker refused, so that nothing was called."""
-    raise NotImplementedError
+def _judged(chosen: Chosen, before: Progress, progress: Progress, fresh: Look, bounds: Bounds) -> Judgement | Refuse:
+    """Return the fresh verdict, if that still is that it may be destroyed."""
+    if fresh.snapshot is None:
+        return Refuse(Why.NOT_EVALUATED.value, WHY_TEXT[Why.NOT_EVALUATED])
+    if before.looked_at is None or fresh.begun <= before.looked_at:
+        return _no(No.NOT_FRESH)
+    vnpu = fresh.vnpu(chosen.due.identity)
+    if vnpu is None or vnpu.card != chosen.due.card or chosen.due.identity not in before.vnpus:
+        return _no(No.GONE)
+    judgement = judge(progress, fresh, bounds)[vnpu.name]
+    return judgement if judgement.verdict is Verdict.ELIGIBLE else Refuse(judgement.reason, judgement.sentence)
 
 
-def unanswered() -> Aftermath:
-    """Return what it means that no answer came: the library may have been called."""
-    raise NotImplementedError
+def _moved(before: int, now: int | None) -> Refuse | None:
+    if now is None:
+        return _no(No.EVENTS_UNREAD)
+    return _no(No.EVENTS_SEEN) if now != before else None
 
 
-def conclude(progress: Progress, identity: str, aftermath: Aftermath, at: float) -> Progress:
-    """Return the progress with what became of one vNPU. The others keep theirs."""
-    raise NotImplementedError
+def _misdescribed(expected: Expected | None, vnpu: VnpuFacts | None, card: CardState | None) -> Refuse | None:
+    if expected is None or vnpu is None or card is None:
+        return _no(No.NOT_DESCRIBED)
+    told = (expected.vdev, expected.template, expected.phy, expected.die)
+    if not all((expected.boot_id, expected.template, expected.die)) or told != (vnpu.vdev, vnpu.template, card.phy, card.die):
+        return _no(No.OTHER_VNPU)
+    if expected.vdev == WILDCARD or expected.vdev not in window(expected.phy) or expected.vfid != vfid_of(expected.vdev):
+        return _no(No.OUTSIDE_WINDOW)
+    return None
+
+
+def _no(no: No) -> Refuse:
+    return Refuse(no.value, NO_TEXT[no])

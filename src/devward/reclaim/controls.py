@@ -1,39 +1,46 @@
-"""Whether anything may be destroyed at all. Pure."""
+"""Whether anything may be destroyed at all, whatever the evidence: mode, pause, switches, and what stopped it by itself. Pure."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from devward.cluster.observations import Scope
+from devward.cluster.views import Unknown
 
 
 class ReclaimMode(StrEnum):
     """What devward may do with orphans."""
 
     ENFORCE = "enforce"
+    #: Everything but the destruction.
     OBSERVE = "observe"
     OFF = "off"
 
 
 class ReclaimState(StrEnum):
-    """What reclaiming is doing."""
+    """What reclaiming is doing. The first of these that holds is shown."""
 
-    ENFORCING = "enforcing"
-    OBSERVING = "observing"
+    OFF = "off"
     PAUSED = "paused"
+    OBSERVING = "observing"
     MASS_RECLAIM = "mass-reclaim"
     BLOCKED = "blocked"
-    OFF = "off"
+    ENFORCING = "enforcing"
 
 
 class Blocked(StrEnum):
-    """Why nothing may be destroyed."""
+    """Why nothing may be destroyed. What is unknown of the node adds its own reasons."""
 
     MODE_OFF = "mode-off"
-    MODE_OBSERVE = "mode-observe"
     PAUSED = "paused"
+    MODE_OBSERVE = "mode-observe"
+    MASS_RECLAIM = "mass-reclaim"
     KILL_SWITCH = "kill-switch"
     KILL_SWITCH_UNREADABLE = "kill-switch-unreadable"
     NO_RECLAIM = "no-reclaim"
     NO_KUBELET = "no-kubelet"
-    MASS_RECLAIM = "mass-reclaim"
     NOT_PERMITTED = "destroying-not-permitted"
     JOURNAL = "journal-refuses"
     STATE_DAMAGED = "state-damaged"
@@ -41,25 +48,45 @@ class Blocked(StrEnum):
     STOPPING = "stopping"
 
 
+BLOCKED_TEXT: Final[Mapping[Blocked, str]] = MappingProxyType(
+    {
+        Blocked.MODE_OFF: "Reclaiming is off; devwardctl reclaim mode enforce turns it on.",
+        Blocked.PAUSED: "Reclaiming is paused.",
+        Blocked.MODE_OBSERVE: "Reclaiming only observes.",
+        Blocked.MASS_RECLAIM: "vNPUs on too many cards became eligible at a time; look at why, and release the breaker.",
+        Blocked.KILL_SWITCH: "The kill switch is set; remove /etc/devward/reclaim.disabled.",
+        Blocked.KILL_SWITCH_UNREADABLE: "Whether the kill switch is set cannot be told; look at /etc/devward.",
+        Blocked.NO_RECLAIM: "devwardd was started with --no-reclaim.",
+        Blocked.NO_KUBELET: "No kubelet was found on this host, and without one nobody can tell who owns a vNPU.",
+        Blocked.NOT_PERMITTED: "The vendor's library says that devward may not destroy vNPUs; look at devward-dcmi.service.",
+        Blocked.JOURNAL: "The journal did not take the record of what was about to be done; look at systemd-journald.",
+        Blocked.STATE_DAMAGED: "devward's state could not be read, so that a pin or a pause may be missing; look at its state directory.",
+        Blocked.PINS_UNREADABLE: "The pins cannot be read, so that any vNPU may be pinned; look at devward's state directory.",
+        Blocked.STOPPING: "devward is being stopped.",
+    }
+)
+
+
 class Switch(StrEnum):
     """What was found at the path of the kill switch."""
 
     ABSENT = "absent"
+    #: Something is there, whatever it is.
     PRESENT = "present"
     UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """Everything that can stop reclaiming, as it is now."""
+    """Everything that can stop reclaiming, as it is now. Without anything said, it is stopped."""
 
-    mode: ReclaimMode = ReclaimMode.ENFORCE
+    mode: ReclaimMode = ReclaimMode.OFF
     is_paused: bool = False
-    kill_switch: Switch = Switch.ABSENT
+    kill_switch: Switch = Switch.UNREADABLE
     #: devwardd --no-reclaim.
     no_reclaim: bool = False
-    #: Exactly one kubelet runs on this host; None: that cannot be told.
-    has_kubelet: bool | None = None
+    #: One kubelet, and no other, is known to run on this host.
+    has_kubelet: bool = False
     is_breaker_latched: bool = False
     #: The library said that this process may not destroy (-8002).
     is_forbidden: bool = False
@@ -75,7 +102,10 @@ class Permission:
     """Whether anything may be destroyed, and else every reason why not."""
 
     state: ReclaimState
-    reasons: tuple[Blocked, ...] = ()
+    #: Codes, the weightiest first.
+    reasons: tuple[str, ...] = ()
+    #: A sentence for each, fit to be shown.
+    sentences: tuple[str, ...] = ()
 
     @property
     def may_destroy(self) -> bool:
@@ -83,6 +113,41 @@ class Permission:
         return not self.reasons
 
 
-def permission(controls: Controls) -> Permission:
-    """Return whether anything may be destroyed."""
-    raise NotImplementedError
+def permission(controls: Controls, unknowns: Iterable[Unknown] = ()) -> Permission:
+    """Return whether anything may be destroyed; `unknowns` are those of the latest snapshot."""
+    blocks = [blocked for blocked in Blocked if _holds(blocked, controls)]
+    told = {blocked.value: BLOCKED_TEXT[blocked] for blocked in blocks}
+    for unknown in unknowns:
+        if unknown.scope is Scope.NODE:
+            told.setdefault(unknown.reason, unknown.sentence)
+    return Permission(_state(controls, is_blocked=bool(told)), tuple(told), tuple(told.values()))
+
+
+def _holds(blocked: Blocked, controls: Controls) -> bool:
+    return {
+        Blocked.MODE_OFF: controls.mode is ReclaimMode.OFF,
+        Blocked.PAUSED: controls.is_paused,
+        Blocked.MODE_OBSERVE: controls.mode is ReclaimMode.OBSERVE,
+        Blocked.MASS_RECLAIM: controls.is_breaker_latched,
+        Blocked.KILL_SWITCH: controls.kill_switch is Switch.PRESENT,
+        Blocked.KILL_SWITCH_UNREADABLE: controls.kill_switch is Switch.UNREADABLE,
+        Blocked.NO_RECLAIM: controls.no_reclaim,
+        Blocked.NO_KUBELET: not controls.has_kubelet,
+        Blocked.NOT_PERMITTED: controls.is_forbidden,
+        Blocked.JOURNAL: controls.is_journal_refusing,
+        Blocked.STATE_DAMAGED: controls.is_state_damaged,
+        Blocked.PINS_UNREADABLE: controls.are_pins_unreadable,
+        Blocked.STOPPING: controls.is_stopping,
+    }[blocked]
+
+
+def _state(controls: Controls, *, is_blocked: bool) -> ReclaimState:
+    if controls.mode is ReclaimMode.OFF:
+        return ReclaimState.OFF
+    if controls.is_paused:
+        return ReclaimState.PAUSED
+    if controls.mode is ReclaimMode.OBSERVE:
+        return ReclaimState.OBSERVING
+    if controls.is_breaker_latched:
+        return ReclaimState.MASS_RECLAIM
+    return ReclaimState.BLOCKED if is_blocked else ReclaimState.ENFORCING

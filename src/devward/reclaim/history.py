@@ -1,74 +1,188 @@
-"""What became of vNPUs, and what leaked. Pure."""
+"""What became of vNPUs, and what lies about unused: for people, and never evidence. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
+from devward.reclaim.aftermath import Result
 from devward.reclaim.confirmation import Progress
-from devward.reclaim.look import Look
+from devward.reclaim.look import Look, VnpuFacts
+from devward.reclaim.reasons import Verdict
 from devward.reclaim.verdict import Judgement
+
+#: vNPUs that went and are kept.
+MAX_ENTRIES: Final = 256
+#: What lies about unused.
+_LEAKED: Final = frozenset({Verdict.CANDIDATE, Verdict.CONFIRMING, Verdict.ELIGIBLE, Verdict.DEFERRED})
 
 
 class Fate(StrEnum):
     """How a vNPU went."""
 
+    #: devward destroyed it.
     DESTROYED = "destroyed"
     #: Somebody else destroyed it, and its container lives.
     VANISHED_FOREIGN = "vanished-foreign"
+    #: It went without devward; its owner may have ended, which is how vNPUs go.
     VANISHED = "vanished"
+    #: Another one has its id by now, or the same one with other marks.
+    REPLACED = "replaced"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One vNPU that went."""
+    """One vNPU, as it was seen last."""
 
-    at_usec: int
-    fate: Fate
     vdev: int
     identity: str
     #: Name of its card.
     card: str
     template: str
+    #: -1 where that is not known.
     cores: float
-    #: Of the last look that saw it.
-    verdict: str
+    #: By the last look that saw it.
+    verdict: Verdict
     reason: str
+    first_seen_usec: int = 0
     #: Pods that may have left it, by UID.
     suspects: tuple[str, ...] = ()
-    #: The record that it belongs to; empty where devward did nothing.
+    #: Containers that named it, by namespace and id.
+    holders: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """One vNPU that went."""
+
+    at_usec: int
+    fate: Fate
+    was: Entry
+    #: Of the records that belong to it; empty where devward did nothing.
     request_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """A destruction of which it is not known what came of it."""
+
+    request_id: str
+    #: Seconds of the monotonic clock.
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class History:
-    """What happened, the latest last; bounded."""
+    """What happened."""
 
-    entries: tuple[Entry, ...] = ()
-    #: What was there at the last whole look, by identity.
+    #: The latest last; at most MAX_ENTRIES.
+    gone: tuple[Gone, ...] = ()
+    #: What there was at the last look, by identity.
     present: Mapping[str, Entry] = field(default_factory=dict)
+    #: By identity.
+    attempts: Mapping[str, Attempt] = field(default_factory=dict)
 
 
+def see(history: History, look: Look, progress: Progress, judgements: Mapping[str, Judgement]) -> tuple[History, tuple[Gone, ...]]:
+    """Return the history with a look, and what went since the one before.
+
+    Whatever could not be listed is in the picture of NPUs as it was seen last, so that what is not in it is gone.
+    """
+    present = {vnpu.identity: _entry(vnpu, progress, judgements) for vnpu in look.vnpus if vnpu.identity}
+    ids = {(vnpu.card, vnpu.vdev) for vnpu in look.vnpus}
+    went = tuple(
+        Gone(look.at_usec, _fate(entry, history, look, is_id_there=(entry.card, entry.vdev) in ids), entry, _request(history, identity))
+        for identity, entry in history.present.items()
+        if identity not in present
+    )
+    # One that is listed by a look of after the attempt was not destroyed by it.
+    attempts = {identity: attempt for identity, attempt in history.attempts.items() if identity in present and look.begun <= attempt.at}
+    return History(_bounded((*history.gone, *went)), present, attempts), went
+
+
+def act(history: History, identity: str, request_id: str, result: Result, *, at: float, at_usec: int) -> tuple[History, tuple[Gone, ...]]:
+    """Return the history with what came of a destruction of devward's, and the vNPU if that is gone."""
+    entry = history.present.get(identity)
+    if entry is None or result not in (Result.DESTROYED, Result.UNKNOWN):
+        return history, ()
+    if result is Result.UNKNOWN:
+        return replace(history, attempts={**history.attempts, identity: Attempt(request_id, at)}), ()
+    went = (Gone(at_usec, Fate.DESTROYED, entry, request_id),)
+    present = {key: one for key, one in history.present.items() if key != identity}
+    return History(_bounded((*history.gone, *went)), present, history.attempts), went
+
+
+def _entry(vnpu: VnpuFacts, progress: Progress, judgements: Mapping[str, Judgement]) -> Entry:
+    known, judgement = progress.vnpus.get(vnpu.identity), judgements.get(vnpu.name)
+    return Entry(
+        vnpu.vdev,
+        vnpu.identity,
+        vnpu.card,
+        vnpu.template,
+        vnpu.cores,
+        judgement.verdict if judgement is not None else Verdict.UNKNOWN,
+        judgement.reason if judgement is not None else "",
+        judgement.first_seen_usec if judgement is not None else 0,
+        known.suspects if known is not None else (),
+        vnpu.holders,
+    )
+
+
+def _fate(entry: Entry, history: History, look: Look, *, is_id_there: bool) -> Fate:
+    if is_id_there:
+        return Fate.REPLACED
+    if entry.identity in history.attempts:
+        return Fate.DESTROYED
+    # An owner that ends takes its vNPU with it: only where it is known to live was it somebody else.
+    return Fate.VANISHED_FOREIGN if look.living is not None and entry.holders & look.living else Fate.VANISHED
+
+
+def _request(history: History, identity: str) -> str:
+    attempt = history.attempts.get(identity)
+    return attempt.request_id if attempt is not None else ""
+
+
+def _bounded(gone: tuple[Gone, ...]) -> tuple[Gone, ...]:
+    return gone[-MAX_ENTRIES:]
+
+
+# --- leaks -----------------------------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Leak:
     """What lies about unused on one card, or by one Pod."""
 
-    #: Name of the card or UID of the Pod; empty: of which Pod is not known.
+    #: Name of the card or UID of the Pod; empty: which Pod left it is not known.
     of: str
     count: int
+    #: First sight of the oldest.
     since_usec: int
+    #: AI cores that nobody can use; those of vNPUs that do not tell are left out.
     cores: float
 
 
-def see(history: History, look: Look, progress: Progress, judgements: Mapping[str, Judgement]) -> tuple[History, tuple[Entry, ...]]:
-    """Return the history with a look, and what went since the one before."""
-    raise NotImplementedError
+@dataclass(frozen=True, slots=True)
+class Leaks:
+    """What lies about unused, the most first."""
+
+    by_card: tuple[Leak, ...] = ()
+    by_pod: tuple[Leak, ...] = ()
 
 
-def act(history: History, identity: str, request_id: str, *, is_destroyed: bool, at_usec: int) -> History:
-    """Take note of a destruction of devward's, be it known to have happened or not."""
-    raise NotImplementedError
+def leaks(history: History) -> Leaks:
+    """Return what lies about unused by the last look. A Pod left it where no other one could have."""
+    leaked = [entry for entry in history.present.values() if entry.verdict in _LEAKED]
+    return Leaks(
+        _by((entry.card, entry) for entry in leaked),
+        _by((entry.suspects[0] if len(entry.suspects) == 1 else "", entry) for entry in leaked),
+    )
 
 
-def leaks(judgements: Iterable[Judgement], look: Look, progress: Progress) -> tuple[tuple[Leak, ...], tuple[Leak, ...]]:
-    """Return what leaked, by card and by Pod."""
-    raise NotImplementedError
+def _by(keyed: Iterable[tuple[str, Entry]]) -> tuple[Leak, ...]:
+    groups: dict[str, list[Entry]] = {}
+    for key, entry in keyed:
+        groups.setdefault(key, []).append(entry)
+    found = [
+        Leak(key, len(group), min(entry.first_seen_usec for entry in group), sum(max(0.0, entry.cores) for entry in group))
+        for key, group in groups.items()
+    ]
+    return tuple(sorted(found, key=lambda leak: (-leak.count, leak.of)))

@@ -1,36 +1,38 @@
-"""How many vNPUs may be destroyed, and which first. Pure."""
+"""How many vNPUs may be destroyed, which first, and when so many are eligible that something else must be wrong. Pure.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+A try counts whatever came of it, unless the broker refused before it called the library. Times are seconds of the monotonic clock.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
+
+from devward.reclaim.confirmation import Progress
+from devward.reclaim.look import Look, Manage
+from devward.reclaim.reasons import Verdict
+from devward.reclaim.verdict import Judgement
+
+#: The time to which the hourly rate applies.
+HOUR: Final = 3600.0
+#: Eligible vNPUs on so many cards are too many, on however many cards a node has.
+BREAKER_CARDS: Final = 3
+#: The least number of cards of which more than half are too many.
+BREAKER_LEAST: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How many destructions may be tried."""
+    """How many destructions may be tried. All of it above 0."""
 
     per_card: int = 1
     per_node: int = 4
     per_hour: int = 16
 
-
-@dataclass(frozen=True, slots=True)
-class Due:
-    """A vNPU that is eligible."""
-
-    identity: str
-    card: str
-    #: When its wait began, in seconds of the monotonic clock.
-    grace_start: float
-    tries: int = 0
-    vdev: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """When destructions were tried in the last hour, by the monotonic clock."""
-
-    moments: tuple[float, ...] = ()
+    def __post_init__(self) -> None:
+        if not (self.per_card > 0 and self.per_node > 0 and self.per_hour > 0):
+            raise ValueError("every rate must be above 0")
 
 
 class Limit(StrEnum):
@@ -41,17 +43,106 @@ class Limit(StrEnum):
     PER_HOUR = "limit-per-hour"
 
 
+LIMIT_TEXT: Final[Mapping[Limit, str]] = {
+    Limit.PER_CARD: "As many vNPUs of the card as one cycle may destroy come first; the next cycle goes on.",
+    Limit.PER_NODE: "As many vNPUs as one cycle may destroy come first; the next cycle goes on.",
+    Limit.PER_HOUR: "As many vNPUs were destroyed in the last hour as one hour may; it goes on when that is over.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A vNPU that is eligible, or would be without HAMi's lock."""
+
+    identity: str
+    card: str
+    #: When its wait began.
+    grace_start: float
+    #: How often its destruction was tried in vain.
+    tries: int = 0
+    vdev: int = 0
+    #: HAMi is giving out a device.
+    is_deferred: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The tries of the last hour, and those of this cycle."""
+
+    moments: tuple[float, ...] = ()
+    #: The cards of the tries of this cycle.
+    cards: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The vNPUs of this cycle, in their order, and why the others wait."""
+    """The vNPUs of this cycle, in their order, and by identity why the others wait."""
 
     chosen: tuple[Due, ...] = ()
     left: Mapping[str, Limit] = field(default_factory=dict)
 
 
+def due(judgements: Mapping[str, Judgement], progress: Progress) -> tuple[Due, ...]:
+    """Return what is eligible, or deferred, by the verdicts of a look."""
+    found = []
+    for judgement in judgements.values():
+        known = progress.vnpus.get(judgement.identity)
+        if judgement.verdict in (Verdict.ELIGIBLE, Verdict.DEFERRED) and known is not None and known.grace_start is not None:
+            is_deferred = judgement.verdict is Verdict.DEFERRED
+            found.append(Due(judgement.identity, judgement.card, known.grace_start, known.tries, judgement.vdev, is_deferred))
+    return tuple(found)
+
+
+def begin_cycle(spent: Spent) -> Spent:
+    """Return what is spent when a cycle begins: the tries of the last hour alone."""
+    return replace(spent, cards=())
+
+
+def spend(spent: Spent, card: str, now: float) -> Spent:
+    """Take note of one try."""
+    return Spent((*_recent(spent, now), now), (*spent.cards, card))
+
+
+def limit(card: str, spent: Spent, rates: Rates, now: float) -> Limit | None:
+    """Return which rate keeps a vNPU of a card from being destroyed now; None: none does."""
+    if len(_recent(spent, now)) >= rates.per_hour:
+        return Limit.PER_HOUR
+    if len(spent.cards) >= rates.per_node:
+        return Limit.PER_NODE
+    return Limit.PER_CARD if Counter(spent.cards)[card] >= rates.per_card else None
+
+
+def choose(eligible: Iterable[Due], spent: Spent, rates: Rates, now: float) -> Choice:
+    """Return which vNPUs are destroyed in this cycle: those that were tried least first, and of these the ones that wait longest.
+
+    What was tried in vain goes to the end, so that it holds up no other. HAMi's lock takes them all out, and they are none of `left`.
+    """
+    chosen: list[Due] = []
+    left: dict[str, Limit] = {}
+    for one in sorted(eligible, key=lambda one: (one.tries, one.grace_start, one.card, one.vdev, one.identity)):
+        if one.is_deferred:
+            continue
+        reached = limit(one.card, spent, rates, now)
+        if reached is None:
+            chosen.append(one)
+            spent = spend(spent, one.card, now)
+        else:
+            left[one.identity] = reached
+    return Choice(tuple(chosen), left)
+
+
+def _recent(spent: Spent, now: float) -> tuple[float, ...]:
+    # What seems to be still to come is of a clock that went back, and counts.
+    return tuple(moment for moment in spent.moments if now - moment < HOUR)
+
+
+# --- the breaker -----------------------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """Whether so much is eligible that something else must be wrong. Only an administrator releases it."""
+    """Whether so much is eligible that something else must be wrong: claims that vanished, or evidence that lies.
+
+    It latches, and only an administrator releases it. What was eligible until then is agreed to, vNPU by vNPU, and does not latch it again.
+    """
 
     is_latched: bool = False
     #: What was eligible while it was latched, by identity.
@@ -60,21 +151,26 @@ class Breaker:
     agreed: frozenset[str] = frozenset()
 
 
-def choose(due: Iterable[Due], spent: Spent, rates: Rates, now: float) -> Choice:
-    """Return which vNPUs are destroyed in this cycle."""
-    raise NotImplementedError
+def watch(breaker: Breaker, eligible: Iterable[Due], reclaimed_cards: int, present: Collection[str]) -> Breaker:
+    """Return the breaker with what is eligible now, be it deferred or not.
 
-
-def spend(spent: Spent, now: float) -> Spent:
-    """Take note of one try."""
-    raise NotImplementedError
-
-
-def watch(breaker: Breaker, due: Iterable[Due], managed_cards: int) -> Breaker:
-    """Return the breaker with what is eligible now, on a node with so many cards that are reclaimed on."""
-    raise NotImplementedError
+    `reclaimed_cards` is on how many cards vNPUs are reclaimed, `present` the identities of all vNPUs: agreement goes with its vNPU.
+    """
+    agreed = breaker.agreed & frozenset(present)
+    fresh = [one for one in eligible if one.identity not in agreed]
+    cards = len({one.card for one in fresh})
+    is_mass = cards >= BREAKER_CARDS or (cards >= BREAKER_LEAST and 2 * cards > reclaimed_cards)
+    is_latched = breaker.is_latched or is_mass
+    identities = (breaker.identities | {one.identity for one in fresh}) & frozenset(present) if is_latched else frozenset[str]()
+    return Breaker(is_latched, identities, agreed)
 
 
 def release(breaker: Breaker) -> Breaker:
     """Return the breaker as an administrator releases it."""
-    raise NotImplementedError
+    return Breaker(agreed=breaker.agreed | breaker.identities)
+
+
+def reclaimed_cards(look: Look) -> int:
+    """Return on how many cards vNPUs are reclaimed."""
+    cards = look.snapshot.cards if look.snapshot is not None else ()
+    return sum(look.reach.selects(card) and (card.is_managed or look.reach.manage is Manage.ALL) for card in cards)

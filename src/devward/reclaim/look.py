@@ -120,8 +120,6 @@ class Look:
     #: None: Pods were not listed.
     snapshot: Snapshot | None
     vnpus: tuple[VnpuFacts, ...]
-    #: Every vNPU that there is is listed.
-    is_whole: bool = True
     reach: Reach = field(default_factory=Reach)
     interruptions: tuple[Interruption, ...] = ()
     #: Containers whose first process is known to live, by namespace and id; None: that could not be read.
@@ -137,7 +135,7 @@ class Look:
     @property
     def is_complete(self) -> bool:
         """Whether it says of every card who has it, or that this cannot be told of that card alone."""
-        return self.snapshot is not None and self.snapshot.is_node_known and self.is_whole
+        return self.snapshot is not None and self.snapshot.is_node_known
 
     @property
     def is_deferred(self) -> bool:
@@ -208,7 +206,6 @@ def take_look(
         at_usec=snapshot.at_usec if snapshot is not None else at_usec,
         snapshot=snapshot,
         vnpus=vnpus,
-        is_whole=not picture.in_doubt,
         reach=reach or Reach(),
         interruptions=tuple(interruptions),
         living=living,

@@ -56,7 +56,7 @@ class Why(StrEnum):
     # --- unknown
     PINS_UNREADABLE = "pins-unreadable"
     NOT_EVALUATED = "not-evaluated"
-    NODE_UNKNOWN = "node-unknown"
+    NOT_FOLLOWED = "not-followed"
     CARD_UNKNOWN = "card-unknown"
     CARD_NOT_SEEN = "card-not-seen"
     USE_NOT_TOLD = "use-not-told"
@@ -89,7 +89,7 @@ WHY_TEXT: Final[Mapping[Why, str]] = MappingProxyType(
         Why.HELD_ON_HOST: "A process or a container of this host has this very vNPU.",
         Why.PINS_UNREADABLE: "The pins cannot be read, so that any vNPU may be pinned; look at devward's state directory.",
         Why.NOT_EVALUATED: "The Pods were not listed at this look.",
-        Why.NODE_UNKNOWN: "Something is unknown of the whole node, so that nothing is known of any of its cards.",
+        Why.NOT_FOLLOWED: "This look was not yet taken in.",
         Why.CARD_UNKNOWN: "Who has the card cannot be told.",
         Why.CARD_NOT_SEEN: "Nothing was said of the card at this look.",
         Why.USE_NOT_TOLD: "The driver does not say whether the vNPU is used.",

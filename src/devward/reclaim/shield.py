@@ -49,7 +49,7 @@ def shield(vnpu: VnpuFacts, look: Look) -> Shield | None:
     card = look.card(vnpu.card)
     if card is not None and snapshot.is_node_known and standing(vnpu, card) is Standing.PROTECTED:
         return _claimed(vnpu, card)
-    return _unknown(vnpu, look, snapshot, card) or _unmanaged(vnpu, look, card)
+    return _unknown(vnpu, snapshot, card) or _unmanaged(vnpu, look, card)
 
 
 def standing(vnpu: VnpuFacts, card: CardState) -> Standing:
@@ -71,14 +71,12 @@ def concerns(reset: Reset, vnpu: VnpuFacts, look: Look) -> bool:
     return not (is_of_hami and look.reach.manage is Manage.ALL)
 
 
-def _unknown(vnpu: VnpuFacts, look: Look, snapshot: Snapshot, card: CardState | None) -> Shield | None:
+def _unknown(vnpu: VnpuFacts, snapshot: Snapshot, card: CardState | None) -> Shield | None:
     if not snapshot.is_node_known:
         first = next(unknown for unknown in snapshot.unknowns if unknown.scope is Scope.NODE)
         return Shield(Verdict.UNKNOWN, first.reason, first.sentence)
     if vnpu.fault:
         return Shield(Verdict.UNKNOWN, vnpu.fault, vnpu.fault_text)
-    if not look.is_whole:
-        return _because(Verdict.UNKNOWN, Why.NODE_UNKNOWN)
     if card is None:
         return _because(Verdict.UNKNOWN, Why.CARD_NOT_SEEN)
     if doubt := next((unknown for unknown in snapshot.unknowns if unknown.card == card.name), None):
