@@ -228,7 +228,11 @@ class World:
         self.say(pod, phase, pod_desk.waiting(pod.reason or "RunContainerError"), end)
         self.tell(f"an attempt of Pod {pod.uid[-4:]} failed: {pod.reason}")
         self.count("retried" if pod.attempts > 1 else "failed-to-start")
-        self.time.after(pod.back_off, self._attempt, pod)
+        self._try_later(pod)
+
+    def _try_later(self, pod: Pod) -> None:
+        """Let the kubelet wait before the next attempt: ever longer, up to five minutes."""
+        self.time.after(min(300.0, pod.back_off * 2 ** min(5, pod.attempts - 1)), self._attempt, pod)
 
     def _live(self, pod: Pod, container: Container) -> None:
         if not container.making:
@@ -263,7 +267,7 @@ class World:
             # The next look at its back-off, or at its end.
             self.count(f"state:terminated:{reason}")
             self.say(pod, "Running", *((pod_desk.waiting("CrashLoopBackOff"), end) if pod.attempts % 4 else (end, None)))
-            self.time.after(pod.back_off, self._attempt, pod)
+            self._try_later(pod)
         else:
             pod.ended = True
             self.end_sandbox(pod)

@@ -13,14 +13,15 @@ from devward.cluster.claims import Standing
 from devward.cluster.evidence import Finding
 from devward.cluster.hami import is_hamis_template
 from devward.cluster.observations import Scope
-from devward.npu.facts import Expected, Node
+from devward.npu.codes import DcmiCode
+from devward.npu.facts import Expected, Node, Outcome, Refusal
 from devward.npu.inventory import Picture
 from devward.npu.numbering import vfid_of, window
 from devward.npu.views import Use
 from devward.reclaim.controls import ReclaimMode, Switch
 from devward.reclaim.look import Look, PinHold, VnpuFacts
 from sim.world import World
-from sim.world_broker import Blind
+from sim.world_broker import Blind, Said
 from sim.world_daemon import Daemon
 from sim.world_truth import CHIP_NAME, MAJOR, Pod, Vnpu
 
@@ -45,6 +46,7 @@ class Rule(StrEnum):
     IMPATIENT = "a vNPU is destroyed that was not seen unowned for long and often enough"
     RATE = "more vNPUs are destroyed than the rates allow"
     BREAKER = "vNPUs of many cards are destroyed at once, or the breaker holds without a cause"
+    RAISED = "something raised"
     LATE = "an orphan is not reclaimed in time"
 
 
@@ -122,7 +124,7 @@ class Checks:
     def _is_free(vnpu: VnpuFacts, look: Look) -> bool:
         """Whether nothing at this look speaks against a vNPU."""
         snapshot = look.snapshot
-        if snapshot is None or not look.is_whole or any(unknown.scope is Scope.NODE for unknown in snapshot.unknowns):
+        if snapshot is None or any(unknown.scope is Scope.NODE for unknown in snapshot.unknowns):
             return False
         card = next((card for card in snapshot.cards if card.name == vnpu.card), None)
         if card is None or card.protection_if_clean not in _FREE or not card.is_managed:
@@ -148,12 +150,24 @@ class Checks:
         settings = daemon.settings
         if settings.paused or settings.mode is not ReclaimMode.ENFORCE or settings.kill_switch is not Switch.ABSENT:
             raise Broken(Rule.SWITCHED_OFF, f"{settings.mode}, paused {settings.paused}, switch {settings.kill_switch}")
+        if not settings.journal:
+            raise Broken(Rule.SWITCHED_OFF, "the journal took no record")
         if fresh.is_deferred:
             raise Broken(Rule.DEFERRED, f"vNPU {vnpu.vdev}")
         wait = self._waits.get(vnpu.identity)
         pace = settings.bounds.normal
         if wait is None or fresh.at - wait.since < pace.grace or wait.confirmations < pace.confirmations:
             raise Broken(Rule.IMPATIENT, f"vNPU {vnpu.vdev}: {wait}, now {fresh.at}")
+
+    def answered(self, vnpu: VnpuFacts, said: Said) -> None:
+        """Take note of what came of it."""
+        if said.outcome is Outcome.DESTROYED:
+            self._waits.pop(vnpu.identity, None)
+            return
+        self._card_able_since[vnpu.card] = self.world.time.now
+        if said.code == DcmiCode.INVALID_PARAMETER or said.refusal not in (None, Refusal.DESTROY_RUNNING):
+            # It is not as it was believed to be, and begins to wait anew.
+            self._waits[vnpu.identity] = _Wait(vnpu.card, self.world.time.now)
 
     def library(self, expected: Expected) -> None:
         """Hold a call of the library against what is true."""
@@ -215,7 +229,7 @@ class Checks:
         if in_cycle.count(name) > rates.per_card or len(in_cycle) > rates.per_node or len(self._calls) > rates.per_hour:
             raise Broken(Rule.RATE, f"{in_cycle} in this cycle, {len(self._calls)} within the hour")
         many = self._due_cards(3 * self._interval)
-        if len(many) >= 3 or (len(many) >= 2 and 2 * len(many) > self._daemon.managed):
+        if len(many) >= 3 or (len(many) >= 2 and 2 * len(many) > sum(card.managed for card in self.world.hardware.cards.values())):
             raise Broken(Rule.BREAKER, f"{sorted(many)} are due")
 
     def _due_cards(self, longer: float) -> set[str]:
@@ -232,13 +246,6 @@ class Checks:
         self._agreed |= self._waits.keys()
 
     # --- what is not done ----------------------------------------------------------------------------------------------
-    def unable(self, card: str | None = None) -> None:
-        """Take note that something holds reclaiming up that is not its own fault."""
-        if card is None:
-            self._able_since = self.world.time.now
-        else:
-            self._card_able_since[card] = self.world.time.now
-
     def cycled(self) -> None:
         """Hold what was not done against what must be done in time."""
         daemon, now = self._daemon, self.world.time.now
@@ -250,7 +257,8 @@ class Checks:
         off = settings.paused or settings.mode is not ReclaimMode.ENFORCE or settings.kill_switch is not Switch.ABSENT
         spent = sum(now - at <= _HOUR for at, _, _ in self._calls) >= settings.rates.per_hour
         broker = daemon.broker
-        if off or is_latched or spent or broker.is_away or broker.is_stuck or broker.faults or broker.list_lies:
+        held_up = off or is_latched or spent or daemon.reclaimer.is_forbidden or not settings.journal
+        if held_up or broker.is_away or broker.is_stuck or broker.faults or broker.list_lies:
             self._able_since = now
         if not self.wants_progress:
             return

@@ -7,11 +7,15 @@ real core or a naive one, is for the caller to say.
 import json
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, Protocol
 
+from devward.cluster import readings
 from devward.cluster.claims import Moment
 from devward.cluster.managers import Drivers
+from devward.cluster.node import parse_lease, parse_node
 from devward.cluster.parts import HostFacts, Part, Parts, SnapshotBounds
+from devward.cluster.podlist import parse_pod_list
 from devward.cluster.recollection import Recollection, from_values, to_values
 from devward.cluster.snapshot import take_snapshot
 from devward.cluster.views import Snapshot
@@ -30,6 +34,11 @@ from sim.recorded_cluster import MACHINE_ID, NODE
 from sim.world import World
 from sim.world_broker import Blind, Broker, Said
 
+# The parsers of the API server's bodies have no state, and most bodies come again.
+readings.parse_node = lru_cache(64)(parse_node)
+readings.parse_lease = lru_cache(64)(parse_lease)
+readings.parse_pod_list = lru_cache(64)(parse_pod_list)
+
 #: At which the world may step in; the caller gets each.
 Step = Generator[str, None, None]
 _BOUNDS: Final = SnapshotBounds()
@@ -38,13 +47,15 @@ _BOUNDS: Final = SnapshotBounds()
 class Reclaimer(Protocol):
     """What decides. One of them lives as long as the daemon runs."""
 
-    def choose(self, look: Look, controls: Controls, managed: int) -> Sequence[VnpuFacts]:
+    def choose(self, look: Look, controls: Controls) -> Sequence[VnpuFacts]:
         """Take a look in, and return which vNPUs are to be destroyed in this cycle, in their order."""
 
-    def prepare(self, vnpu: VnpuFacts, sequence: int, fresh: Look, expected: Expected | None, now: int | None, controls: Controls) -> bool:
-        """Hold one of them against a fresh look; `sequence` is of the moment when it was chosen, `now` of this one."""
+    def prepare(
+        self, vnpu: VnpuFacts, was: int, fresh: Look, expected: Expected | None, at: float, sequence: int | None, controls: Controls
+    ) -> bool:
+        """Hold one of them against a fresh look; `was` is how often its node came or went when it was chosen, `sequence` how often now."""
 
-    def decide(self, at: float, sequence: int | None, controls: Controls) -> Expected | None:
+    def decide(self, at: float, sequence: int | None, controls: Controls, *, is_intent_taken: bool) -> Expected | None:
         """Decide at the very last about the one that was prepared: what the broker is told, or None."""
 
     def conclude(self, said: Said, at: float) -> None:
@@ -56,6 +67,9 @@ class Reclaimer(Protocol):
     @property
     def is_latched(self) -> bool:
         """Whether the breaker holds everything up."""
+
+    #: The library said that this process may not destroy.
+    is_forbidden: bool
 
 
 class Watcher(Protocol):
@@ -69,6 +83,9 @@ class Watcher(Protocol):
 
     def asked(self, vnpu: VnpuFacts, fresh: Look, expected: Expected) -> None:
         """The broker is about to be asked to destroy."""
+
+    def answered(self, vnpu: VnpuFacts, said: Said) -> None:
+        """The broker answered."""
 
     def cycled(self) -> None:
         """A cycle is over."""
@@ -85,6 +102,8 @@ class Settings:
     kill_switch: Switch = Switch.ABSENT
     pins: tuple[Pin, ...] = ()
     accepted: str = ""
+    #: The journal takes records.
+    journal: bool = True
     #: What is in the state file; anything but a Recollection is a damaged one.
     kept: object = field(default_factory=Recollection)
 
@@ -104,6 +123,8 @@ class Daemon:
         self.next_at = 0.0
         self.cycles = 0
         self.runs = 0
+        #: When the last look was taken.
+        self.looked_at = 0.0
         self.start()
 
     def start(self) -> None:
@@ -118,55 +139,64 @@ class Daemon:
         self.reclaimer = self._make(self)
         self.runs += 1
         self.next_at = self.world.time.now + 1.0
+        self.looked_at = 0.0
         self._watcher.begun(self)
 
     def interrupt(self, cut: Cut, which: frozenset[str] = frozenset()) -> None:
         """Take note of what breaks every wait."""
         self._interruptions.append(Interruption(cut, which))
 
-    @property
-    def managed(self) -> int:
-        """Return how many cards are reclaimed on."""
-        return sum(card.is_managed for card in self.snapshot.cards) if self.snapshot is not None else 0
-
     def controls(self) -> Controls:
         """Return what can stop reclaiming, as it is now."""
         settings = self.settings
         kubelet = self.world.kubelet.scan().kubelet
-        return Controls(settings.mode, settings.paused, settings.kill_switch, has_kubelet=None if kubelet is None else True)
+        return Controls(settings.mode, settings.paused, settings.kill_switch, has_kubelet=kubelet is not None)
 
     # --- one cycle -----------------------------------------------------------------------------------------------------
     def cycle(self) -> Step:
         """Look, decide, and destroy what is due."""
         self.cycles += 1
         look = yield from self._look()
-        chosen = self.reclaimer.choose(look, self.controls(), self.managed)
-        for vnpu in chosen:
+        for vnpu in self.reclaimer.choose(look, self.controls()):
             yield from self._destroy(vnpu)
         self._watcher.cycled()
 
     def _destroy(self, vnpu: VnpuFacts) -> Step:
-        sequence, losses = self._sequence(vnpu.vdev), self.world.hardware.losses
+        # Where the broker checks nothing, nothing may happen once the fresh evidence is taken.
+        is_last = self.broker.blind is Blind.BROKER
+        was, losses = self._sequence(vnpu.vdev), self.world.hardware.losses
         yield "chosen"
-        fresh = yield from self._look()
-        expected = self._expected(vnpu.identity)
-        now = self._drained(vnpu.vdev, losses)
-        if not self.reclaimer.prepare(vnpu, sequence, fresh, expected, now, self.controls()):
+        fresh = self._at_once() if is_last else (yield from self._look())
+        pins = self.settings.pins
+        expected = self.expected(vnpu.identity)
+        at, sequence = self.world.time.now, self._drained(vnpu.vdev, losses)
+        if not self.reclaimer.prepare(vnpu, was, fresh, expected, at, sequence, self.controls()):
             self.world.tell(f"vNPU {vnpu.vdev} is left alone after all")
             return
-        if self.broker.blind is not Blind.BROKER:
-            yield "intent"
-        wanted = self.reclaimer.decide(self.world.time.now, self._drained(vnpu.vdev, losses), self.controls())
-        if wanted is None:
+        if not is_last:
+            yield "recorded"
+        at, sequence = self.world.time.now, self._drained(vnpu.vdev, losses)
+        wanted = self.reclaimer.decide(at, sequence, self.controls(), is_intent_taken=self.settings.journal)
+        if wanted is None or pins != self.settings.pins:
             self.world.tell(f"vNPU {vnpu.vdev} is left alone at the last moment")
             return
         self._watcher.asked(vnpu, fresh, wanted)
-        if self.broker.blind is not Blind.BROKER:
+        if not is_last:
             yield "asked"
         said = self.broker.destroy(wanted)
         yield "answered"
         self.world.tell(f"vNPU {vnpu.vdev}: {said.outcome or said.refusal or 'no answer'}")
         self.reclaimer.conclude(said, self.world.time.now)
+        self._watcher.answered(vnpu, said)
+
+    def _at_once(self) -> Look:
+        """Look, and let nothing happen meanwhile."""
+        look = self._look()
+        try:
+            while True:
+                next(look)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
 
     def _sequence(self, vdev: int) -> int:
         return self.world.hardware.sequences[f"vdavinci{vdev}"]
@@ -174,7 +204,8 @@ class Daemon:
     def _drained(self, vdev: int, losses: int) -> int | None:
         return self._sequence(vdev) if self.world.hardware.losses == losses else None
 
-    def _expected(self, identity: str) -> Expected | None:
+    def expected(self, identity: str) -> Expected | None:
+        """Return a vNPU as the broker is to find it; None: that cannot be told."""
         view = next((view for view in self.picture.vnpus if view.identity == identity), None)
         card = next((card for card in self.picture.cards if view is not None and card.name == view.card), None)
         node = (self._surroundings.nodes or {}).get(f"vdavinci{view.vdev}") if view is not None else None
@@ -201,11 +232,10 @@ class Daemon:
         if not any(view.use is Use.IDLE for view in self.picture.vnpus):
             # Nothing to decide: the Pods are not listed.
             now = self._now()
-            look = take_look(
-                self.picture, None, {}, judge(self.settings.pins, sight), at=now.monotonic, at_usec=now.realtime_usec, interruptions=interruptions
-            )
-            self._watcher.looked(look, self.picture)
-            return look
+            pins = judge(self.settings.pins, sight)
+            at, at_usec = now.monotonic, now.realtime_usec
+            look = take_look(self.picture, None, {}, pins, at=at, at_usec=at_usec, interruptions=interruptions)
+            return self._seen(look)
         answers = []
         for part in ("node", "lease", "pods"):
             asked_at = world.time.now
@@ -237,6 +267,10 @@ class Daemon:
             containers=statement.containers if statement is not None else None,
             interruptions=interruptions,
         )
+        return self._seen(look)
+
+    def _seen(self, look: Look) -> Look:
+        self.looked_at = look.at
         self._watcher.looked(look, self.picture)
         return look
 

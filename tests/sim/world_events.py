@@ -43,20 +43,20 @@ def event(name: str) -> Callable[[Happening], Happening]:
 @event("wait")
 def _wait(scene: Scene, number: int) -> None:
     scene.world.count("wait")
-    scene.wait((0.5, 3.0, 10.0, 31.0, 61.0, 61.0, 130.0)[number % 7])
+    scene.wait((0.5, 3.0, 10.0, 31.0, 61.0, 61.0)[number % 6])
 
 
 @event("wait-long")
 def _wait_long(scene: Scene, number: int) -> None:
     scene.world.count("wait-long")
-    scene.wait((400.0, 850.0, 1300.0)[number % 3])
+    scene.wait((0.6, 1.2, 1.6)[number % 3] * scene.plan.grace + 200.0)
 
 
 # --- Pods --------------------------------------------------------------------------------------------------------------
 def make_pod(scene: Scene, shape: str = "normal", **more: Any) -> Pod | None:
     """Bind a new Pod; None: there are enough."""
     world = scene.world
-    if len(world.api.pods) >= 9:
+    if len(world.api.pods) >= 6:
         over = next((pod for pod in world.api.pods.values() if pod.ended and not pod.lives_here), None)
         if over is None:
             return None

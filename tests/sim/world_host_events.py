@@ -229,6 +229,9 @@ def _reboot(scene: Scene, number: int) -> None:
     for card in world.hardware.cards.values():
         card.health = 0
     scene.broker.is_away = scene.broker.is_stuck = False
+    settings = scene.settings
+    settings.paused, settings.mode, settings.kill_switch, settings.journal = False, ReclaimMode.ENFORCE, Switch.ABSENT, True
+    scene.daemon.pace = 0.05
     kubelet = world.kubelet
     kubelet.cannot_write, kubelet.listens, kubelet.running, kubelet.registered = False, True, True, True
     kubelet.restart()
@@ -243,7 +246,7 @@ def _settle(scene: Scene) -> None:
     world.api.boot_id = BOOTS.format(world.boots)
     world.begin_beats()
     world.kubelet.write()
-    for pod in world.pods.values():
+    for pod in list(world.pods.values()):
         if pod.deleting:
             pod.ended = True
             world.forget(pod)
@@ -369,6 +372,17 @@ def _kill_switch(scene: Scene, number: int) -> None:
 def _no_kill_switch(scene: Scene) -> None:
     scene.settings.kill_switch = Switch.ABSENT
     scene.daemon.interrupt(Cut.KILL_SWITCH_REMOVED)
+
+
+@event("journal-refuses")
+def _journal(scene: Scene, number: int) -> None:
+    scene.settings.journal = False
+    scene.world.count("journal-refuses")
+    scene.world.time.after(scene.world.dice.choice((10.0, 300.0)), _journal_takes, scene)
+
+
+def _journal_takes(scene: Scene) -> None:
+    scene.settings.journal = True
 
 
 @event("reload")

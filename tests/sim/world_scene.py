@@ -5,17 +5,13 @@ cycle. A history is a list of them, so that any part of one is a history too. No
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from devward.reclaim.confirmation import Bounds, Pace
 from sim.world import World
 from sim.world_broker import Blind, Broker
-from sim.world_checks import Broken, Checks
+from sim.world_checks import Broken, Checks, Rule
 from sim.world_daemon import Daemon, Reclaimer, Settings
-
-#: Cycles are not begun while less than this is left of the time that passes, in seconds.
-_LEAST: Final = 1.0
-
 
 class Event(NamedTuple):
     """One thing that happens."""
@@ -65,16 +61,23 @@ class Scene:
     def happen(self, event: Event) -> None:
         """Let one event happen, now."""
         self.world.dice.seed(event.number)
-        self._table[event.name](self, event.number)
+        try:
+            self._table[event.name](self, event.number)
+        except Broken:
+            raise
+        except Exception as error:  # noqa: BLE001
+            # The edge of a history: whatever raised, the history must be told.
+            raise Broken(Rule.RAISED, f"{type(error).__name__}: {error}") from error
 
     def wait(self, seconds: float) -> None:
         """Let time pass, and the daemon do its cycles."""
-        time = self.world.time
+        time, boots = self.world.time, self.world.boots
         then = time.now + seconds
-        while self.daemon.next_at <= then:
+        while self.daemon.next_at <= then and self.world.boots == boots:
             time.pass_until(self.daemon.next_at)
             self.cycle()
-        time.pass_until(then)
+        if self.world.boots == boots:
+            time.pass_until(then)
 
     def cycle(self) -> None:
         """Let the daemon do one cycle, and what is to happen within it happen."""
