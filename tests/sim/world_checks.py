@@ -77,6 +77,8 @@ class Checks:
     blind: Blind
     #: Whether orphans must be reclaimed in time.
     wants_progress: bool = True
+    #: The rules that are held; none: all.
+    only: frozenset[Rule] = frozenset()
     daemon: Daemon | None = None
     _waits: dict[str, _Wait] = field(default_factory=dict)
     _looked_at: float = 0.0
@@ -101,6 +103,10 @@ class Checks:
         self._was_latched = False
         self._able_since = self.world.time.now
         self._looked_at = 0.0
+
+    def _break(self, rule: Rule, detail: str) -> None:
+        if not self.only or rule in self.only:
+            raise Broken(rule, detail)
 
     # --- what is seen --------------------------------------------------------------------------------------------------
     def looked(self, look: Look, picture: Picture) -> None:
@@ -146,18 +152,18 @@ class Checks:
         self.world.tell(f"the broker is asked to destroy vNPU {expected.vdev}")
         current = fresh.vnpu(vnpu.identity)
         if current is None or not self._is_free(current, fresh):
-            raise Broken(Rule.UNKNOWN, f"vNPU {vnpu.vdev} at the last look")
+            self._break(Rule.UNKNOWN, f"vNPU {vnpu.vdev} at the last look")
         settings = daemon.settings
         if settings.paused or settings.mode is not ReclaimMode.ENFORCE or settings.kill_switch is not Switch.ABSENT:
-            raise Broken(Rule.SWITCHED_OFF, f"{settings.mode}, paused {settings.paused}, switch {settings.kill_switch}")
+            self._break(Rule.SWITCHED_OFF, f"{settings.mode}, paused {settings.paused}, switch {settings.kill_switch}")
         if not settings.journal:
-            raise Broken(Rule.SWITCHED_OFF, "the journal took no record")
+            self._break(Rule.SWITCHED_OFF, "the journal took no record")
         if fresh.is_deferred:
-            raise Broken(Rule.DEFERRED, f"vNPU {vnpu.vdev}")
+            self._break(Rule.DEFERRED, f"vNPU {vnpu.vdev}")
         wait = self._waits.get(vnpu.identity)
         pace = settings.bounds.normal
         if wait is None or fresh.at - wait.since < pace.grace or wait.confirmations < pace.confirmations:
-            raise Broken(Rule.IMPATIENT, f"vNPU {vnpu.vdev}: {wait}, now {fresh.at}")
+            self._break(Rule.IMPATIENT, f"vNPU {vnpu.vdev}: {wait}, now {fresh.at}")
 
     def answered(self, vnpu: VnpuFacts, said: Said) -> None:
         """Take note of what came of it."""
@@ -172,17 +178,19 @@ class Checks:
     def library(self, expected: Expected) -> None:
         """Hold a call of the library against what is true."""
         if expected.vdev not in window(expected.phy):
-            raise Broken(Rule.WINDOW, f"{expected.vdev} on physical id {expected.phy}")
+            self._break(Rule.WINDOW, f"{expected.vdev} on physical id {expected.phy}")
         vnpu = self.world.hardware.vnpus.get(expected.vdev)
         if vnpu is None or self._truth(vnpu) != expected:
-            raise Broken(Rule.IDENTITY, f"{expected} instead of {vnpu and self._truth(vnpu)}")
+            self._break(Rule.IDENTITY, f"{expected} instead of {vnpu and self._truth(vnpu)}")
+        if vnpu is None:
+            return
         if self._is_needed(vnpu):
-            raise Broken(Rule.OWNED, f"vNPU {vnpu.vdev} ({vnpu.serial})")
+            self._break(Rule.OWNED, f"vNPU {vnpu.vdev} ({vnpu.serial})")
         if pod := next(self._users(vnpu.phy), None):
-            raise Broken(Rule.CARD_IN_USE, f"vNPU {vnpu.vdev}, Pod {pod.uid[-4:]}")
+            self._break(Rule.CARD_IN_USE, f"vNPU {vnpu.vdev}, Pod {pod.uid[-4:]}")
         age = self.world.time.now - vnpu.made_at
         if age < self._daemon.settings.bounds.normal.grace:
-            raise Broken(Rule.IDENTITY, f"vNPU {vnpu.vdev} ({vnpu.serial}) was made {age:.0f} s ago")
+            self._break(Rule.IDENTITY, f"vNPU {vnpu.vdev} ({vnpu.serial}) was made {age:.0f} s ago")
         self._count_call(vnpu)
         self.destroyed += 1
 
@@ -227,10 +235,10 @@ class Checks:
         rates = self._daemon.settings.rates
         in_cycle = [card for _, of, card in self._calls if of == cycle]
         if in_cycle.count(name) > rates.per_card or len(in_cycle) > rates.per_node or len(self._calls) > rates.per_hour:
-            raise Broken(Rule.RATE, f"{in_cycle} in this cycle, {len(self._calls)} within the hour")
+            self._break(Rule.RATE, f"{in_cycle} in this cycle, {len(self._calls)} within the hour")
         many = self._due_cards(3 * self._interval)
         if len(many) >= 3 or (len(many) >= 2 and 2 * len(many) > sum(card.managed for card in self.world.hardware.cards.values())):
-            raise Broken(Rule.BREAKER, f"{sorted(many)} are due")
+            self._break(Rule.BREAKER, f"{sorted(many)} are due")
 
     def _due_cards(self, longer: float) -> set[str]:
         """Return the cards that have a vNPU that is due, and was so for so much longer."""
@@ -252,7 +260,7 @@ class Checks:
         settings, pace = daemon.settings, daemon.settings.bounds.normal
         is_latched = daemon.reclaimer.is_latched
         if is_latched and not self._was_latched and len(self._due_cards(0.0)) < 2:
-            raise Broken(Rule.BREAKER, "it holds without a cause")
+            self._break(Rule.BREAKER, "it holds without a cause")
         self._was_latched = is_latched
         off = settings.paused or settings.mode is not ReclaimMode.ENFORCE or settings.kill_switch is not Switch.ABSENT
         spent = sum(now - at <= _HOUR for at, _, _ in self._calls) >= settings.rates.per_hour
@@ -270,7 +278,7 @@ class Checks:
                 self._called_on.get(wait.card, 0.0) + self._interval,
             )
             if now > latest + _SLACK:
-                raise Broken(Rule.LATE, f"card {wait.card}: {wait}, now {now:.0f}")
+                self._break(Rule.LATE, f"card {wait.card}: {wait}, now {now:.0f}")
 
     @property
     def _interval(self) -> float:

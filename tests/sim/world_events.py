@@ -43,7 +43,7 @@ def event(name: str) -> Callable[[Happening], Happening]:
 @event("wait")
 def _wait(scene: Scene, number: int) -> None:
     scene.world.count("wait")
-    scene.wait((0.5, 3.0, 10.0, 31.0, 61.0, 61.0)[number % 6])
+    scene.wait((0.5, 3.0, 10.0, 31.0, 61.0)[number % 5])
 
 
 @event("wait-long")

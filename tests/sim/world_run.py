@@ -28,8 +28,8 @@ assert world_host_events  # its events are in the table once it is imported
 Make = Callable[[Daemon], Reclaimer]
 #: How often an event happens, where not once.
 _WEIGHTS: Final = {
-    "wait": 30,
-    "wait-long": 3,
+    "wait": 26,
+    "wait-long": 2,
     "pod-fails": 5,
     "pod-runs": 5,
     "pod-deleted": 5,
@@ -61,7 +61,7 @@ def plan_of(seed: int) -> Plan:
     """Return what the history of a seed begins with."""
     dice = random.Random(seed * 2 + 1)
     return Plan(
-        managed=dice.choice((1, 2, 4, 4)),
+        managed=dice.choice((1, 2, 2, 3, 4)),
         unmanaged=dice.choice((0, 1)),
         blind=dice.choice((Blind.NONE, Blind.NONE, Blind.VNPUS, Blind.PODS, Blind.BROKER)),
         grace=dice.choice((600.0, 240.0, 180.0)),

@@ -30,6 +30,8 @@ class Plan(NamedTuple):
     blind: Blind = Blind.NONE
     grace: float = 600.0
     wants_progress: bool = True
+    #: The rules that are held; none: all.
+    only: frozenset[Rule] = frozenset()
 
 
 class Scene:
@@ -39,7 +41,7 @@ class Scene:
         """Begin."""
         self.plan = plan
         self.world = World(seed, managed=plan.managed, unmanaged=plan.unmanaged, tell=tell)
-        self.checks = Checks(self.world, plan.blind, plan.wants_progress)
+        self.checks = Checks(self.world, plan.blind, plan.wants_progress, plan.only)
         self.broker = Broker(self.world, plan.blind, self.checks.library)
         self.settings = Settings(bounds=Bounds(normal=Pace(grace=plan.grace)))
         self.daemon = Daemon(self.world, self.broker, self.settings, self.checks, make)
