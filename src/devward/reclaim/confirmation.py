@@ -5,9 +5,9 @@ Everything is counted per vNPU. `step` takes what was known and one look, and re
     wait        It begins (GraceStart) at the latest of: the first sight of the vNPU; the first look at which nothing shielded it any more
                 (shield.py: a Pod protects its card, something is unknown of it, …), since what was there at the look before may have been
                 there until then; the last reset or interruption; and the failure of the attempt that may have made the vNPU.
-    confirmed   The look that begins the wait confirms nothing. A later one does if it is complete, if every part of it was taken after
-                the look before it, and if at least one interval has gone by since the last confirmation, or since the wait began. So
-                nudges and manual runs, however many, add no confirmation that the timer would not have added.
+    confirmed   The look that begins the wait confirms nothing. A later one does if nothing shields the vNPU, if at least one interval has
+                gone by since the last confirmation, or since the wait began, and if every part of it was taken after that. So nudges
+                and manual runs, however many, add no confirmation that the timer would not have added.
     eligible    The grace is over and there are enough confirmations, all of them after the wait began.
 
 An interval counts from moment to moment (`Look.at`); `wake_at` says when the next look can matter. A second, shorter pace is counted beside
@@ -211,8 +211,6 @@ class _Step:
         last = before.looked_at
         self._is_back = last is not None and look.at < last
         self._now = look.at if last is None else max(look.at, last)
-        #: Every part of it is of after the look before.
-        self._is_new = look.is_complete and not self._is_back and (last is None or look.begun > last)
 
     def progress(self) -> Progress:
         """Return what is known now."""
@@ -256,17 +254,17 @@ class _Step:
         """Return the latest failure of an attempt that may have made a vNPU."""
         moments = [] if known.failed_at is None else [known.failed_at]
         for claim in self._candidates(known.card):
-            if claim.failed_at is not None and _may_have_made(claim.failed_at, claim.began_at, known):
-                moments.append(min(claim.failed_at, self._now))
+            failed_at = None if claim.failed_at is None else min(claim.failed_at, self._now)
+            if failed_at is not None and _may_have_made(failed_at, claim.began_at, known):
+                moments.append(failed_at)
         return max(moments, default=None)
 
     def _counted(self, known: VnpuProgress, *, is_short: bool) -> Count:
-        count, last = known.count(is_short=is_short), known.grace_start
-        if count.last_at is not None:
-            last = count.last_at
-        if last is None or not self._is_new or self._now - last < self._bounds.pace(is_short=is_short).interval:
+        count, start, look = known.count(is_short=is_short), known.grace_start, self._look
+        last = start if count.last_at is None else count.last_at
+        if last is None or self._now - last < self._bounds.pace(is_short=is_short).interval or look.begun <= last:
             return count
-        if known.tried_at is not None and self._look.begun <= known.tried_at:
+        if known.tried_at is not None and look.begun <= known.tried_at:
             return count
         return Count(count.confirmations + 1, self._now)
 

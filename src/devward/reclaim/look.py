@@ -133,11 +133,6 @@ class Look:
         return self.at - (self.snapshot.age if self.snapshot is not None else 0.0)
 
     @property
-    def is_complete(self) -> bool:
-        """Whether it says of every card who has it, or that this cannot be told of that card alone."""
-        return self.snapshot is not None and self.snapshot.is_node_known
-
-    @property
     def is_deferred(self) -> bool:
         """Whether HAMi is giving out a device."""
         return self.snapshot is not None and self.snapshot.is_deferred

@@ -1,0 +1,49 @@
+"""Which vNPUs the host is searched for, before a look: a search goes through every process, and is only worth it where it may decide. Pure.
+
+What is not asked about is unknown. So a vNPU that was shielded by something else is asked about from the look after that went away, and
+begins to wait one look later.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from devward.cluster.claims import ClaimReason
+from devward.model import Reason
+from devward.npu.inventory import Picture
+from devward.npu.pins import PinReport
+from devward.npu.views import Use
+from devward.reclaim.reasons import Verdict, Why
+from devward.reclaim.verdict import Judgement
+
+#: Reasons that only a search of the host can end.
+_BY_HOST: Final = frozenset(
+    {
+        Why.HELD_ON_HOST.value,
+        Why.HOST_UNKNOWN.value,
+        Why.HOST_NOT_ASKED.value,
+        Why.NOT_EVALUATED.value,
+        Why.NOT_FOLLOWED.value,
+        ClaimReason.PRIVILEGED.value,
+    }
+)
+#: Nothing shielded it: it counts only while the host says so.
+_COUNTING: Final = frozenset({Verdict.CANDIDATE, Verdict.CONFIRMING, Verdict.ELIGIBLE, Verdict.DEFERRED})
+
+
+def ask_about(picture: Picture, pins: PinReport | None, last: Mapping[str, Judgement]) -> frozenset[str]:
+    """Return the names of the vNPUs to search for; `last` are the verdicts of the look before, by name."""
+    pinned = {one.view.name for one in pins.vnpus} if pins is not None else {vnpu.name for vnpu in picture.vnpus}
+    return frozenset(
+        vnpu.name
+        for vnpu in picture.vnpus
+        if vnpu.use is Use.IDLE and vnpu.reason is Reason.OK and vnpu.name not in pinned and _may_decide(last.get(vnpu.name))
+    )
+
+
+def needs_pods(picture: Picture) -> bool:
+    """Whether a look has to list Pods: while no vNPU is idle, or may be, nothing could come of it."""
+    return any(vnpu.use is not Use.IN_USE for vnpu in picture.vnpus)
+
+
+def _may_decide(last: Judgement | None) -> bool:
+    return last is None or last.verdict in _COUNTING or last.verdict is Verdict.IN_USE or last.reason in _BY_HOST
