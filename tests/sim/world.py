@@ -44,6 +44,12 @@ class World:
         #: The runtime's bundles cannot be read.
         self.host_unreadable = False
         self.drivers: frozenset[str] = frozenset()
+        #: When devward last saw a container of a card being made, which protects that card for a moment.
+        self.seen_making: dict[int, float] = {}
+        #: Attempts fail at once.
+        self.is_calm = False
+        #: Pods that are bound and do not have their device yet.
+        self.in_flight = 0
         self._number = 0
         self.begin_beats()
 
@@ -124,6 +130,32 @@ class World:
         self.containers.append(container)
         return container
 
+    def calm(self) -> None:
+        """Let everything be well: what lives or only waits goes, Pods that cannot start go on failing."""
+        api, kubelet = self.api, self.kubelet
+        self.is_calm = True
+        api.trouble, api.lie, api.lock, api.ready = type(api.trouble)(""), type(api.lie)(""), "", "True"
+        api.annotations.clear()
+        api.boot_id = self.boot_id
+        self.lags, self.hami_alive, self.host_unreadable, self.drivers = False, True, False, frozenset()
+        self.hardware.deaf = 0
+        for card in self.hardware.cards.values():
+            card.health = 0
+        kubelet.running = kubelet.listens = kubelet.registered = True
+        kubelet.cannot_write = False
+        for pod in list(self.pods.values()):
+            if pod.fails >= 0 or pod.deleting or not pod.allocated or pod.stuck is not None or not pod.in_api:
+                pod.ended = True
+                self.kill(pod)
+                self.forget(pod)
+        for container in [container for container in self.containers if not container.uid]:
+            self.end_container(container, cleans=False)
+        kubelet.prune(self.active_uids())
+        kubelet.write()
+        self.report_all()
+        self.beat()
+        self.mark()
+
     # --- Pods ----------------------------------------------------------------------------------------------------------
     def add_pod(self, pod: Pod) -> None:
         """Bind a Pod to this node: HAMi's lock is taken, and the kubelet will ask for its device."""
@@ -131,6 +163,7 @@ class World:
         self.api.pods[pod.shown_uid] = pod
         self.api.changed(pod)
         if pod.has_card:
+            self.in_flight += 1
             self.api.lock = f"2026-12-01T00:00:00Z,default,{pod.shown_uid}"
         self.tell(f"Pod {pod.uid[-4:]} ({pod.shape}) is bound, card {pod.phy}, fails {pod.fails} {pod.reason or pod.stuck or ''}")
         self.time.after(self.dice.uniform(0.2, 3.0), self._allocate, pod)
@@ -176,6 +209,8 @@ class World:
         return {pod.uid for pod in self.pods.values() if self.is_active(pod)}
 
     def _unlock(self, pod: Pod) -> None:
+        if pod.has_card and not pod.allocated:
+            self.in_flight = sum(one.in_api and not one.allocated and one.has_card and one is not pod for one in self.pods.values())
         if self.api.lock.endswith(pod.shown_uid):
             self.api.lock = ""
 
@@ -216,7 +251,8 @@ class World:
             self.count("vnpu-before-container")
             self.tell(f"vNPU {vnpu.vdev} ({vnpu.serial}) is made for Pod {pod.uid[-4:]}")
         fails = pod.fails < 0 or pod.attempts <= pod.fails
-        self.time.after(self.dice.choice((0.05, 0.4, 2.0, 15.0)), self._fail if fails else self._live, pod, container)
+        takes = 0.01 if self.is_calm else self.dice.choice((0.05, 0.4, 2.0, 15.0))
+        self.time.after(takes, self._fail if fails else self._live, pod, container)
 
     def _fail(self, pod: Pod, container: Container) -> None:
         if not container.making:

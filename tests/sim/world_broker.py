@@ -148,6 +148,9 @@ class Broker:
         sure = not world.host_unreadable
         blind = self.blind
         with_bundle = [container for container in world.containers if container.has_bundle and container.is_there]
+        for container in with_bundle:
+            if container.making:
+                world.seen_making[container.phy] = world.time.now
         sights = tuple(self._sight(AskedVnpu(vdev, MAJOR, vdev), sure=sure) for vdev in vdevs)
         pods = []
         for uid in sorted({container.uid for container in world.containers if container.uid}) if blind is not Blind.PODS else ():

@@ -118,7 +118,7 @@ class Checks:
             wait = before.get(vnpu.identity)
             if wait is None or self._is_set_back(vnpu, look):
                 wait = _Wait(vnpu.card, look.at)
-            elif look.at - max(wait.since, wait.last_at) >= self._interval and look.begun > self._looked_at:
+            elif look.at - max(wait.since, wait.last_at) >= self._interval and look.begun > max(wait.since, wait.last_at):
                 wait.confirmations += 1
                 wait.last_at = look.at
             self._waits[vnpu.identity] = wait

@@ -1,16 +1,20 @@
 """The real core of reclaiming, as the daemon of the world drives it: in the order of the destruction contract, and with nothing of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from devward.npu.facts import Expected
+from devward.npu.inventory import Picture
+from devward.npu.pins import PinReport
 from devward.reclaim.aftermath import called, conclude, refused, unanswered
+from devward.reclaim.asking import ask_about
 from devward.reclaim.confirmation import Progress, step
 from devward.reclaim.contract import Chosen, Go, Prepared, decide, prepare
 from devward.reclaim.controls import Controls, permission
+from devward.reclaim.history import History, act, see
 from devward.reclaim.limits import Breaker, Spent, begin_cycle, choose, due, reclaimed_cards, release, spend, watch
 from devward.reclaim.look import Look, VnpuFacts
-from devward.reclaim.verdict import judge
+from devward.reclaim.verdict import Judgement, judge
 from sim.world_broker import Said
 from sim.world_daemon import Daemon
 
@@ -27,6 +31,8 @@ class Core:
         self._breaker = Breaker()
         self._chosen: dict[str, Chosen] = {}
         self._prepared: Prepared | None = None
+        self._judgements: Mapping[str, Judgement] = {}
+        self._history = History()
         self.is_forbidden = False
 
     @property
@@ -38,11 +44,16 @@ class Core:
         """Release the breaker."""
         self._breaker = release(self._breaker)
 
+    def asks(self, picture: Picture, pins: PinReport) -> frozenset[str]:
+        """Return the names of the vNPUs to search the host for."""
+        return ask_about(picture, pins, self._judgements)
+
     def choose(self, look: Look, controls: Controls) -> Sequence[VnpuFacts]:
         """Take a look in, and choose."""
         self._spent = begin_cycle(self._spent)
         self._progress = step(self._progress, look, self._bounds)
-        eligible = due(judge(self._progress, look, self._bounds), self._progress)
+        self._judged(look)
+        eligible = due(self._judgements, self._progress)
         present = {vnpu.identity for vnpu in look.vnpus if vnpu.identity}
         self._breaker = watch(self._breaker, eligible, reclaimed_cards(look), present)
         unknowns = look.snapshot.unknowns if look.snapshot is not None else ()
@@ -69,6 +80,7 @@ class Core:
             rates=self._rates,
             bounds=self._bounds,
         )
+        self._judged(fresh)
         self._prepared = answer if isinstance(answer, Prepared) else None
         return self._prepared is not None
 
@@ -89,8 +101,13 @@ class Core:
             aftermath = refused(said.refusal, said.code, "") if said.refusal is not None else unanswered("")
         if aftermath.was_tried:
             self._spent = spend(self._spent, one.card, at)
+        self._history, _ = act(self._history, one.identity, "made-up", aftermath.result, at=at, at_usec=1)
         self.is_forbidden = self.is_forbidden or aftermath.forbids
         self._progress = conclude(self._progress, one.identity, aftermath, at)
+
+    def _judged(self, look: Look) -> None:
+        self._judgements = judge(self._progress, look, self._bounds)
+        self._history, _ = see(self._history, look, self._progress, self._judgements)
 
     def _all(self, controls: Controls) -> Controls:
         return replace(controls, is_breaker_latched=self._breaker.is_latched, is_forbidden=self.is_forbidden)

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from devward.cluster import readings
 from devward.cluster.claims import Moment
+from devward.cluster.life import Life
 from devward.cluster.managers import Drivers
 from devward.cluster.node import parse_lease, parse_node
 from devward.cluster.parts import HostFacts, Part, Parts, SnapshotBounds
@@ -24,12 +25,12 @@ from devward.model import Pin, Reason
 from devward.npu.facts import Expected, Inventory, Node
 from devward.npu.inventory import Picture, Unavailable, assess
 from devward.npu.memory import NO_MEMORY
-from devward.npu.pins import Sight, judge
-from devward.npu.views import Use
+from devward.npu.pins import PinReport, Sight, judge
+from devward.reclaim.asking import needs_pods
 from devward.reclaim.confirmation import Bounds
 from devward.reclaim.controls import Controls, ReclaimMode, Switch
 from devward.reclaim.limits import Rates
-from devward.reclaim.look import Cut, Interruption, Look, VnpuFacts, take_look
+from devward.reclaim.look import Cut, Interruption, Look, VnpuFacts, container_key, take_look
 from sim.recorded_cluster import MACHINE_ID, NODE
 from sim.world import World
 from sim.world_broker import Blind, Broker, Said
@@ -46,6 +47,9 @@ _BOUNDS: Final = SnapshotBounds()
 
 class Reclaimer(Protocol):
     """What decides. One of them lives as long as the daemon runs."""
+
+    def asks(self, picture: Picture, pins: PinReport) -> frozenset[str]:
+        """Return the names of the vNPUs for which the host is searched at this look."""
 
     def choose(self, look: Look, controls: Controls) -> Sequence[VnpuFacts]:
         """Take a look in, and return which vNPUs are to be destroyed in this cycle, in their order."""
@@ -229,10 +233,9 @@ class Daemon:
         yield "listed"
         interruptions, self._interruptions = self._interruptions, []
         sight = Sight(self.picture.cards, self.picture.vnpus, self.picture.lasting, self.picture.in_doubt)
-        if not any(view.use is Use.IDLE for view in self.picture.vnpus):
-            # Nothing to decide: the Pods are not listed.
+        pins = judge(self.settings.pins, sight)
+        if not needs_pods(self.picture):
             now = self._now()
-            pins = judge(self.settings.pins, sight)
             at, at_usec = now.monotonic, now.realtime_usec
             look = take_look(self.picture, None, {}, pins, at=at, at_usec=at_usec, interruptions=interruptions)
             return self._seen(look)
@@ -249,7 +252,8 @@ class Daemon:
         drivers = Part(world.time.now, Drivers(world.drivers))
         seen_at = world.time.now
         kubelet = Part(seen_at, world.kubelet.scan())
-        statement = self.broker.witness(view.vdev for view in self.picture.vnpus if view.use is Use.IDLE)
+        asked = self.reclaimer.asks(self.picture, pins)
+        statement = self.broker.witness(view.vdev for view in self.picture.vnpus if view.name in asked)
         host = WitnessedHost(statement)
         yield "witnessed"
         parts = Parts(*answers, checkpoint, kubelet, drivers, Part(seen_at, host), npus)
@@ -263,8 +267,9 @@ class Daemon:
             self.picture,
             snapshot,
             {view.name: sights[view.vdev] for view in self.picture.vnpus if view.vdev in sights},
-            judge(self.settings.pins, sight),
+            pins,
             containers=statement.containers if statement is not None else None,
+            living=None if statement is None else frozenset(container_key(one) for one in statement.containers if one.life is Life.LIVE),
             interruptions=interruptions,
         )
         return self._seen(look)

@@ -43,7 +43,7 @@ def event(name: str) -> Callable[[Happening], Happening]:
 @event("wait")
 def _wait(scene: Scene, number: int) -> None:
     scene.world.count("wait")
-    scene.wait((0.5, 3.0, 10.0, 31.0, 61.0)[number % 5])
+    scene.wait((0.5, 3.0, 10.0, 20.0, 40.0)[number % 5])
 
 
 @event("wait-long")
@@ -56,7 +56,7 @@ def _wait_long(scene: Scene, number: int) -> None:
 def make_pod(scene: Scene, shape: str = "normal", **more: Any) -> Pod | None:
     """Bind a new Pod; None: there are enough."""
     world = scene.world
-    if len(world.api.pods) >= 6:
+    if len(world.api.pods) >= 5:
         over = next((pod for pod in world.api.pods.values() if pod.ended and not pod.lives_here), None)
         if over is None:
             return None

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from devward.cluster.claims import Standing
 from devward.npu.facts import Expected
+from devward.npu.inventory import Picture
+from devward.npu.pins import PinReport
 from devward.npu.views import Use
 from devward.reclaim.controls import Controls, ReclaimMode, Switch
 from devward.reclaim.look import Look, PinHold, VnpuFacts
@@ -24,6 +26,10 @@ class Naive:
 
     def release(self) -> None:
         """There is no breaker."""
+
+    def asks(self, picture: Picture, pins: PinReport) -> frozenset[str]:
+        """Ask about all."""
+        return frozenset(view.name for view in picture.vnpus)
 
     def choose(self, look: Look, controls: Controls) -> Sequence[VnpuFacts]:
         """Choose the first of each card."""
@@ -96,7 +102,7 @@ class Patient(Naive):
     def is_free(self, vnpu: VnpuFacts, look: Look) -> bool:
         """Whether nothing speaks against it."""
         card = look.card(vnpu.card)
-        if look.snapshot is None or not look.is_complete or card is None or not card.is_managed or vnpu.refusal is not None or vnpu.fault:
+        if look.snapshot is None or not _is_complete(look) or card is None or not card.is_managed or vnpu.refusal is not None or vnpu.fault:
             return False
         is_idle = vnpu.use is Use.IDLE and vnpu.host.value == "clean" and vnpu.pin is PinHold.NONE
         return is_idle and self.is_unclaimed(vnpu, look)
@@ -191,7 +197,7 @@ class IgnoresHost(Patient):
 
     def is_free(self, vnpu: VnpuFacts, look: Look) -> bool:
         """Whether it is idle, and no Pod has its card."""
-        return look.is_complete and vnpu.use is Use.IDLE and self.is_unclaimed(vnpu, look)
+        return _is_complete(look) and vnpu.use is Use.IDLE and self.is_unclaimed(vnpu, look)
 
 
 class IgnoresPins(Patient):
@@ -201,7 +207,7 @@ class IgnoresPins(Patient):
         """Whether nothing but a pin speaks against it."""
         card = look.card(vnpu.card)
         is_idle = vnpu.use is Use.IDLE and vnpu.host.value == "clean" and not vnpu.fault and vnpu.refusal is None
-        return look.is_complete and card is not None and card.is_managed and is_idle and self.is_unclaimed(vnpu, look)
+        return _is_complete(look) and card is not None and card.is_managed and is_idle and self.is_unclaimed(vnpu, look)
 
 
 class IgnoresSwitches(Patient):
@@ -210,6 +216,10 @@ class IgnoresSwitches(Patient):
     def decide(self, at: float, sequence: int | None, controls: Controls, *, is_intent_taken: bool) -> Expected | None:
         """Do it."""
         return self._expected
+
+
+def _is_complete(look: Look) -> bool:
+    return look.snapshot is not None and look.snapshot.is_node_known
 
 
 def _is_on(controls: Controls) -> bool:

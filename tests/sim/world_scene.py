@@ -1,24 +1,30 @@
 """A world with a daemon in it, to which a list of events happens, one after the other.
 
 An event is a name, a number from which everything about it is drawn, and when it happens: 0 now, else at that step of the daemon's next
-cycle. A history is a list of them, so that any part of one is a history too. Nothing depends on anything else.
+cycle that has so many. A history is a list of them, so that any part of one is a history too. Nothing depends on anything else.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from devward.reclaim.confirmation import Bounds, Pace
+from devward.reclaim.controls import ReclaimMode, Switch
 from sim.world import World
 from sim.world_broker import Blind, Broker
 from sim.world_checks import Broken, Checks, Rule
 from sim.world_daemon import Daemon, Reclaimer, Settings
+from sim.world_truth import TEMPLATES
+
+#: By when a kubelet is proven, and a Pod that is gone protects no more, in seconds.
+_SEEN: Final = 960.0
+
 
 class Event(NamedTuple):
     """One thing that happens."""
 
     name: str
     number: int = 0
-    #: At which step of the next cycle; 0: now.
+    #: At which step of the next cycle that has so many; 0: now.
     step: int = 0
 
 
@@ -32,6 +38,8 @@ class Plan(NamedTuple):
     wants_progress: bool = True
     #: The rules that are held; none: all.
     only: frozenset[Rule] = frozenset()
+    #: At the end everything is well for long enough that no orphan may stay.
+    ends_calmly: bool = False
 
 
 class Scene:
@@ -85,7 +93,6 @@ class Scene:
         """Let the daemon do one cycle, and what is to happen within it happen."""
         daemon, world = self.daemon, self.world
         interval = self.settings.bounds.normal.interval
-        within, self._within = self._within, []
         # Set first, or an event that lets time pass would begin another cycle.
         daemon.next_at = float("inf")
         step = 0
@@ -93,7 +100,11 @@ class Scene:
         for where in daemon.cycle():
             step += 1
             world.time.pass_until(world.time.now + daemon.pace)
-            for event in [event for event in within if event.step == step]:
+            world.count(f"step:{where}")
+            if world.in_flight:
+                world.count(f"in-flight:{where}")
+            for event in [event for event in self._within if event.step == step]:
+                self._within.remove(event)
                 world.count("within-a-cycle")
                 world.tell(f"({where})")
                 self.happen(event)
@@ -101,13 +112,35 @@ class Scene:
                 world.count(f"daemon-ended:{where}")
                 self._begin_again()
                 return
-        for event in within:
-            if event.step > step:
-                self.happen(event)
-        if self.ends:
-            self._begin_again()
-            return
         daemon.next_at = max(began, daemon.looked_at) + interval
+
+    def end_calmly(self) -> None:
+        """Let everything be well, but for Pods that cannot start, and hold reclaiming to it that no orphan stays. Broken."""
+        world, settings = self.world, self.settings
+        self._within.clear()
+        world.calm()
+        self.broker.is_away = self.broker.is_stuck = False
+        self.broker.list_lies.clear()
+        self.broker.faults.clear()
+        settings.mode, settings.paused, settings.kill_switch, settings.journal = ReclaimMode.ENFORCE, False, Switch.ABSENT, True
+        settings.pins, settings.accepted = (), world.api.node_uid
+        self.daemon.pace = 0.05
+        self.daemon.start()
+        pace = settings.bounds.normal
+        seen = world.time.now + _SEEN
+        self.wait(_SEEN)
+        for _ in range(int((pace.grace + 10 * pace.interval) // pace.interval)):
+            if self.daemon.reclaimer.is_latched:
+                self.checks.released()
+                self.daemon.reclaimer.release()
+            self.wait(pace.interval + 1.0)
+        latest = world.time.now - pace.grace - 9 * pace.interval
+        for vnpu in world.hardware.vnpus.values():
+            is_ours = world.hardware.cards[vnpu.phy].managed and vnpu.template in TEMPLATES
+            since = max(vnpu.abandoned_at or 0.0, seen, world.seen_making.get(vnpu.phy, 0.0))
+            if vnpu.abandoned_at is not None and is_ours and since < latest:
+                raise Broken(Rule.LATE, f"vNPU {vnpu.vdev} ({vnpu.serial}), nobody's since {vnpu.abandoned_at:.0f}")
+        world.count("ended-calmly")
 
     def _begin_again(self) -> None:
         self.ends = False
