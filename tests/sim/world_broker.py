@@ -250,11 +250,15 @@ class Broker:
             self.world.hardware.destroy(vnpu)
         if fault is DestroyFault.CRASHES_AFTER:
             return Said()
-        outcome = {
-            DestroyFault.SAYS_NOT: Outcome.STILL_PRESENT,
-            DestroyFault.UNKNOWN_DONE: Outcome.UNKNOWN,
-            DestroyFault.UNKNOWN_NOT: Outcome.UNKNOWN,
-        }.get(fault, Outcome.DESTROYED) if fault is not None else Outcome.DESTROYED
+        outcome = (
+            {
+                DestroyFault.SAYS_NOT: Outcome.STILL_PRESENT,
+                DestroyFault.UNKNOWN_DONE: Outcome.UNKNOWN,
+                DestroyFault.UNKNOWN_NOT: Outcome.UNKNOWN,
+            }.get(fault, Outcome.DESTROYED)
+            if fault is not None
+            else Outcome.DESTROYED
+        )
         return Said(outcome, code=DcmiCode.OK if fault is None else DcmiCode.TIMEOUT)
 
     def _come_back(self, vnpu: Vnpu | None) -> None:

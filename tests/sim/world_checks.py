@@ -67,6 +67,8 @@ class _Wait:
     since: float
     confirmations: int = 0
     last_at: float = 0.0
+    #: Nothing that is not counted here can make the wait longer: no failure of a Pod, no call in vain.
+    is_exact: bool = True
 
 
 @dataclass(slots=True)
@@ -82,6 +84,8 @@ class Checks:
     daemon: Daemon | None = None
     _waits: dict[str, _Wait] = field(default_factory=dict)
     _looked_at: float = 0.0
+    #: When the oldest part of the last look was taken.
+    _begun: float = 0.0
     #: Library calls of this run: when, in which cycle, on which card.
     _calls: deque[tuple[float, int, str]] = field(default_factory=deque)
     _called_on: dict[str, float] = field(default_factory=dict)
@@ -90,6 +94,9 @@ class Checks:
     _card_able_since: dict[str, float] = field(default_factory=dict)
     _agreed: set[str] = field(default_factory=set)
     _was_latched: bool = False
+    #: The cycle of which the first look was taken, and the cards that had something due then.
+    _cycle: int = -1
+    _many: frozenset[str] = frozenset()
     destroyed: int = 0
 
     def begun(self, daemon: Daemon) -> None:
@@ -104,7 +111,8 @@ class Checks:
         self._able_since = self.world.time.now
         self._looked_at = 0.0
 
-    def _break(self, rule: Rule, detail: str) -> None:
+    def broken(self, rule: Rule, detail: str) -> None:
+        """Say that something does not hold, unless that is not held."""
         if not self.only or rule in self.only:
             raise Broken(rule, detail)
 
@@ -121,8 +129,14 @@ class Checks:
             elif look.at - max(wait.since, wait.last_at) >= self._interval and look.begun > max(wait.since, wait.last_at):
                 wait.confirmations += 1
                 wait.last_at = look.at
+            card = look.card(vnpu.card)
+            if card is not None and any(claim.failed_at is not None for claim in card.claims):
+                wait.is_exact = False
             self._waits[vnpu.identity] = wait
-        self._looked_at = look.at
+        self._looked_at, self._begun = look.at, look.begun
+        if self._daemon.cycles != self._cycle:
+            self._cycle = self._daemon.cycles
+            self._many = frozenset(self._due_cards(exact=True))
         if look.is_deferred:
             self._able_since = look.at
 
@@ -152,18 +166,18 @@ class Checks:
         self.world.tell(f"the broker is asked to destroy vNPU {expected.vdev}")
         current = fresh.vnpu(vnpu.identity)
         if current is None or not self._is_free(current, fresh):
-            self._break(Rule.UNKNOWN, f"vNPU {vnpu.vdev} at the last look")
+            self.broken(Rule.UNKNOWN, f"vNPU {vnpu.vdev} at the last look")
         settings = daemon.settings
         if settings.paused or settings.mode is not ReclaimMode.ENFORCE or settings.kill_switch is not Switch.ABSENT:
-            self._break(Rule.SWITCHED_OFF, f"{settings.mode}, paused {settings.paused}, switch {settings.kill_switch}")
+            self.broken(Rule.SWITCHED_OFF, f"{settings.mode}, paused {settings.paused}, switch {settings.kill_switch}")
         if not settings.journal:
-            self._break(Rule.SWITCHED_OFF, "the journal took no record")
+            self.broken(Rule.SWITCHED_OFF, "the journal took no record")
         if fresh.is_deferred:
-            self._break(Rule.DEFERRED, f"vNPU {vnpu.vdev}")
+            self.broken(Rule.DEFERRED, f"vNPU {vnpu.vdev}")
         wait = self._waits.get(vnpu.identity)
         pace = settings.bounds.normal
         if wait is None or fresh.at - wait.since < pace.grace or wait.confirmations < pace.confirmations:
-            self._break(Rule.IMPATIENT, f"vNPU {vnpu.vdev}: {wait}, now {fresh.at}")
+            self.broken(Rule.IMPATIENT, f"vNPU {vnpu.vdev}: {wait}, now {fresh.at}")
 
     def answered(self, vnpu: VnpuFacts, said: Said) -> None:
         """Take note of what came of it."""
@@ -171,6 +185,8 @@ class Checks:
             self._waits.pop(vnpu.identity, None)
             return
         self._card_able_since[vnpu.card] = self.world.time.now
+        if vnpu.identity in self._waits:
+            self._waits[vnpu.identity].is_exact = False
         if said.code == DcmiCode.INVALID_PARAMETER or said.refusal not in (None, Refusal.DESTROY_RUNNING):
             # It is not as it was believed to be, and begins to wait anew.
             self._waits[vnpu.identity] = _Wait(vnpu.card, self.world.time.now)
@@ -178,19 +194,19 @@ class Checks:
     def library(self, expected: Expected) -> None:
         """Hold a call of the library against what is true."""
         if expected.vdev not in window(expected.phy):
-            self._break(Rule.WINDOW, f"{expected.vdev} on physical id {expected.phy}")
+            self.broken(Rule.WINDOW, f"{expected.vdev} on physical id {expected.phy}")
         vnpu = self.world.hardware.vnpus.get(expected.vdev)
         if vnpu is None or self._truth(vnpu) != expected:
-            self._break(Rule.IDENTITY, f"{expected} instead of {vnpu and self._truth(vnpu)}")
+            self.broken(Rule.IDENTITY, f"{expected} instead of {vnpu and self._truth(vnpu)}")
         if vnpu is None:
             return
         if self._is_needed(vnpu):
-            self._break(Rule.OWNED, f"vNPU {vnpu.vdev} ({vnpu.serial})")
+            self.broken(Rule.OWNED, f"vNPU {vnpu.vdev} ({vnpu.serial})")
         if pod := next(self._users(vnpu.phy), None):
-            self._break(Rule.CARD_IN_USE, f"vNPU {vnpu.vdev}, Pod {pod.uid[-4:]}")
+            self.broken(Rule.CARD_IN_USE, f"vNPU {vnpu.vdev}, Pod {pod.uid[-4:]}")
         age = self.world.time.now - vnpu.made_at
         if age < self._daemon.settings.bounds.normal.grace:
-            self._break(Rule.IDENTITY, f"vNPU {vnpu.vdev} ({vnpu.serial}) was made {age:.0f} s ago")
+            self.broken(Rule.IDENTITY, f"vNPU {vnpu.vdev} ({vnpu.serial}) was made {age:.0f} s ago")
         self._count_call(vnpu)
         self.destroyed += 1
 
@@ -203,11 +219,9 @@ class Checks:
         if not vnpu.is_owned:
             return False
         if vnpu.is_admins:
-            die = self.world.hardware.cards[vnpu.phy].die
-            names = {die, f"{die}/{vnpu.vdev}/{vnpu.template}"}
-            is_pinned = any(pin.target in names for pin in self._daemon.settings.pins)
             # What the manual says can be lost: an administrator's own, on a card of HAMi's, with a template of HAMi's, not pinned.
-            can_be_lost = self.world.hardware.cards[vnpu.phy].managed and is_hamis_template(CHIP_NAME, vnpu.template) and not is_pinned
+            is_hamis = self.world.hardware.cards[vnpu.phy].managed and is_hamis_template(CHIP_NAME, vnpu.template)
+            can_be_lost = is_hamis and not self.is_pinned(vnpu)
             if can_be_lost:
                 self.world.count("administrators-own-lost")
             return not can_be_lost
@@ -217,14 +231,19 @@ class Checks:
             return pod is not None and (pod.noted or (pod.in_api and self.world.api.is_true))
         return True
 
+    def is_pinned(self, vnpu: Vnpu) -> bool:
+        """Whether a pin names it or its card."""
+        die = self.world.hardware.cards[vnpu.phy].die
+        names = {die, f"{die}/{vnpu.vdev}/{vnpu.template}"}
+        return any(pin.target in names for pin in self._daemon.settings.pins)
+
     def _users(self, phy: int) -> Iterator[Pod]:
         """Yield the Pods that have a card, with a container that lived when the last look began, as far as it could be seen."""
         if self.blind is Blind.PODS:
             return
         for pod in self.world.pods.values():
-            if pod.has_card and pod.phy == phy and pod.main is not None and pod.main.alive and pod.main.since < self._looked_at - 60.0:
-                if pod.noted:
-                    yield pod
+            if pod.has_card and pod.phy == phy and pod.noted and pod.main is not None and pod.main.alive and pod.main.since < self._begun:
+                yield pod
 
     def _count_call(self, vnpu: Vnpu) -> None:
         now, cycle, name = self.world.time.now, self._daemon.cycles, self.world.hardware.cards[vnpu.phy].name
@@ -235,18 +254,20 @@ class Checks:
         rates = self._daemon.settings.rates
         in_cycle = [card for _, of, card in self._calls if of == cycle]
         if in_cycle.count(name) > rates.per_card or len(in_cycle) > rates.per_node or len(self._calls) > rates.per_hour:
-            self._break(Rule.RATE, f"{in_cycle} in this cycle, {len(self._calls)} within the hour")
-        many = self._due_cards(3 * self._interval)
+            self.broken(Rule.RATE, f"{in_cycle} in this cycle, {len(self._calls)} within the hour")
+        many = self._many
         if len(many) >= 3 or (len(many) >= 2 and 2 * len(many) > sum(card.managed for card in self.world.hardware.cards.values())):
-            self._break(Rule.BREAKER, f"{sorted(many)} are due")
+            self.broken(Rule.BREAKER, f"{sorted(many)} are due")
 
-    def _due_cards(self, longer: float) -> set[str]:
-        """Return the cards that have a vNPU that is due, and was so for so much longer."""
+    def _due_cards(self, *, exact: bool) -> set[str]:
+        """Return the cards that have a vNPU that is due, or may be."""
         pace = self._daemon.settings.bounds.normal
         return {
             wait.card
             for identity, wait in self._waits.items()
-            if self._looked_at - wait.since >= pace.grace + longer and wait.confirmations >= pace.confirmations and identity not in self._agreed
+            if self._looked_at - wait.since >= pace.grace
+            and wait.confirmations >= pace.confirmations
+            and (not exact or (wait.is_exact and identity not in self._agreed))
         }
 
     def released(self) -> None:
@@ -259,8 +280,8 @@ class Checks:
         daemon, now = self._daemon, self.world.time.now
         settings, pace = daemon.settings, daemon.settings.bounds.normal
         is_latched = daemon.reclaimer.is_latched
-        if is_latched and not self._was_latched and len(self._due_cards(0.0)) < 2:
-            self._break(Rule.BREAKER, "it holds without a cause")
+        if is_latched and not self._was_latched and len(self._due_cards(exact=False)) < 2:
+            self.broken(Rule.BREAKER, "it holds without a cause")
         self._was_latched = is_latched
         off = settings.paused or settings.mode is not ReclaimMode.ENFORCE or settings.kill_switch is not Switch.ABSENT
         spent = sum(now - at <= _HOUR for at, _, _ in self._calls) >= settings.rates.per_hour
@@ -278,7 +299,7 @@ class Checks:
                 self._called_on.get(wait.card, 0.0) + self._interval,
             )
             if now > latest + _SLACK:
-                self._break(Rule.LATE, f"card {wait.card}: {wait}, now {now:.0f}")
+                self.broken(Rule.LATE, f"card {wait.card}: {wait}, now {now:.0f}")
 
     @property
     def _interval(self) -> float:

@@ -1,4 +1,4 @@
-"""The real core of reclaiming, as the daemon of the world drives it: in the order of the destruction contract, and with nothing of its own."""
+"""The real core of reclaiming as the daemon of the world drives it: in the order of the destruction contract, with nothing of its own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

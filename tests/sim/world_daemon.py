@@ -1,7 +1,7 @@
 """The daemon of the world: gathers what there is to be seen, part by part, and lets a reclaimer decide; the world may step in between.
 
-The pure code is the real one: the picture of NPUs, the snapshot of claims, pins, and what is kept over a restart. What the reclaimer is, the
-real core or a naive one, is for the caller to say.
+The pure code is the real one: the picture of NPUs, the snapshot of claims, pins, and what is kept over a restart. What the reclaimer is,
+the real core or a naive one, is for the caller to say.
 """
 
 import json
@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final, Protocol
 
 from devward.cluster import readings
-from devward.cluster.claims import Moment
+from devward.cluster.claims import HostEvidence, Moment
 from devward.cluster.life import Life
 from devward.cluster.managers import Drivers
 from devward.cluster.node import parse_lease, parse_node
@@ -36,9 +36,8 @@ from sim.world import World
 from sim.world_broker import Blind, Broker, Said
 
 # The parsers of the API server's bodies have no state, and most bodies come again.
-readings.parse_node = lru_cache(64)(parse_node)
-readings.parse_lease = lru_cache(64)(parse_lease)
-readings.parse_pod_list = lru_cache(64)(parse_pod_list)
+for _parser in (parse_node, parse_lease, parse_pod_list):
+    setattr(readings, _parser.__name__, lru_cache(64)(_parser))
 
 #: At which the world may step in; the caller gets each.
 Step = Generator[str, None, None]
@@ -216,9 +215,7 @@ class Daemon:
         if view is None or card is None or node is None:
             return None
         at = Node(node.inode, node.ctime_ns, node.major, node.minor)
-        return Expected(
-            self.world.boot_id, card.card, card.device, card.phy_id, card.die_id, view.vdev, view.vfid, view.template, at
-        )
+        return Expected(self.world.boot_id, card.card, card.device, card.phy_id, card.die_id, view.vdev, view.vfid, view.template, at)
 
     # --- one look ------------------------------------------------------------------------------------------------------
     def _look(self) -> Generator[str, None, Look]:
@@ -239,11 +236,11 @@ class Daemon:
             at, at_usec = now.monotonic, now.realtime_usec
             look = take_look(self.picture, None, {}, pins, at=at, at_usec=at_usec, interruptions=interruptions)
             return self._seen(look)
-        answers = []
+        answers = {}
         for part in ("node", "lease", "pods"):
             asked_at = world.time.now
             yield part
-            answers.append(world.api.get(part, asked_at, world.time.now))
+            answers[part] = world.api.get(part, asked_at, world.time.now)
         if world.api.is_true:
             for pod in world.api.pods.values():
                 pod.noted = True
@@ -256,7 +253,7 @@ class Daemon:
         statement = self.broker.witness(view.vdev for view in self.picture.vnpus if view.name in asked)
         host = WitnessedHost(statement)
         yield "witnessed"
-        parts = Parts(*answers, checkpoint, kubelet, drivers, Part(seen_at, host), npus)
+        parts = Parts(**answers, checkpoint=checkpoint, kubelet=kubelet, drivers=drivers, host=Part[HostEvidence](seen_at, host), npus=npus)
         facts = HostFacts(NODE, world.boot_id, frozenset({MACHINE_ID}))
         now = self._now()
         snapshot, self.known = take_snapshot(parts, facts, self.known, now, accepted=self.settings.accepted, bounds=_BOUNDS)

@@ -1,10 +1,12 @@
 """Reclaimers that are wrong, each in one way: the world must catch every one of them, or it proves nothing."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from devward.cluster.claims import Standing
 from devward.npu.facts import Expected
 from devward.npu.inventory import Picture
+from devward.npu.numbering import WILDCARD
 from devward.npu.pins import PinReport
 from devward.npu.views import Use
 from devward.reclaim.controls import Controls, ReclaimMode, Switch
@@ -216,6 +218,29 @@ class IgnoresSwitches(Patient):
     def decide(self, at: float, sequence: int | None, controls: Controls, *, is_intent_taken: bool) -> Expected | None:
         """Do it."""
         return self._expected
+
+
+class IgnoresWindow(Patient):
+    """Mistakes the id: it asks for all vNPUs of the chip."""
+
+    def decide(self, at: float, sequence: int | None, controls: Controls, *, is_intent_taken: bool) -> Expected | None:
+        """Do it."""
+        wanted = super().decide(at, sequence, controls, is_intent_taken=is_intent_taken)
+        return replace(wanted, vdev=WILDCARD) if wanted is not None else None
+
+
+class LatchesAlways(Never):
+    """Its breaker holds without a cause."""
+
+    is_latched = True
+
+
+class Raises(Naive):
+    """Has a mistake in it."""
+
+    def choose(self, look: Look, controls: Controls) -> Sequence[VnpuFacts]:
+        """Look up what is not there."""
+        return [{vnpu.name: vnpu for vnpu in look.vnpus}["v0"]]
 
 
 def _is_complete(look: Look) -> bool:

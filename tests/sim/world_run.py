@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from devward.cluster.containers import FAILING, STARTING
-from sim import world_host_events
+from sim import world_cluster_events, world_host_events
 from sim.world_api import Trouble
 from sim.world_broker import Blind, DestroyFault, ListLie
 from sim.world_checks import Broken
@@ -26,7 +26,9 @@ from sim.world_daemon import Daemon, Reclaimer
 from sim.world_events import EVENTS
 from sim.world_scene import Event, Plan, Scene, failing_prefix
 
-assert world_host_events  # its events are in the table once it is imported
+# Their events are in the table once they are imported.
+assert world_cluster_events
+assert world_host_events
 
 Make = Callable[[Daemon], Reclaimer]
 #: How often an event happens, where not once.
@@ -38,6 +40,7 @@ _WEIGHTS: Final = {
     "pod-deleted": 5,
     "pod-force-deleted": 3,
     "orphan-made": 6,
+    "admin-makes": 3,
     "docker-user": 2,
     "docker-adopts": 2,
     "id-reused": 2,
@@ -112,8 +115,6 @@ def play(seed: int, events: Sequence[Event], plan: Plan | None = None, make: Mak
     scene = Scene(seed, plan or plan_of(seed), make, tell=tell)
     try:
         scene.play(events, EVENTS)
-        if scene.plan.ends_calmly:
-            scene.end_calmly()
     except Broken as broken:
         broken.scene = scene  # type: ignore[attr-defined]
         raise
@@ -160,8 +161,6 @@ def story(seed: int, events: Sequence[Event], plan: Plan | None = None, make: Ma
     scene = Scene(seed, plan or plan_of(seed), make, tell=True)
     try:
         scene.play(few, EVENTS)
-        if scene.plan.ends_calmly:
-            scene.end_calmly()
     except Broken as again:
         broken = again
     lines = [f"seed {seed}: {broken}", f"plan: {scene.plan}", f"the first {length} events break it; of these {len(few)} are needed:"]
