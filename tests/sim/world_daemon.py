@@ -251,9 +251,9 @@ class Daemon:
         kubelet = Part(seen_at, world.kubelet.scan())
         asked = self.reclaimer.asks(self.picture, pins)
         statement = self.broker.witness(view.vdev for view in self.picture.vnpus if view.name in asked)
-        host = WitnessedHost(statement)
+        host: Part[HostEvidence] = Part(seen_at, WitnessedHost(statement))
         yield "witnessed"
-        parts = Parts(**answers, checkpoint=checkpoint, kubelet=kubelet, drivers=drivers, host=Part[HostEvidence](seen_at, host), npus=npus)
+        parts = Parts(**answers, checkpoint=checkpoint, kubelet=kubelet, drivers=drivers, host=host, npus=npus)
         facts = HostFacts(NODE, world.boot_id, frozenset({MACHINE_ID}))
         now = self._now()
         snapshot, self.known = take_snapshot(parts, facts, self.known, now, accepted=self.settings.accepted, bounds=_BOUNDS)
