@@ -173,7 +173,7 @@ class World:
         return not pod.ended and (pod.in_api or pod.shape == "static") and self.pods.get(pod.uid) is pod
 
     def _allocate(self, pod: Pod) -> None:
-        if not self.is_active(pod) or pod.deleting:
+        if not self.is_active(pod) or pod.deleting or pod.allocated:
             self._unlock(pod)
             return
         if not self.kubelet.running:
@@ -187,7 +187,7 @@ class World:
 
     def _allocated(self, pod: Pod) -> None:
         self._unlock(pod)
-        if not self.is_active(pod) or not self.kubelet.running:
+        if not self.is_active(pod) or not self.kubelet.running or pod.allocated:
             return
         if any(entry.pod_uid not in self.active_uids() for entry in self.kubelet.entries):
             self.count("checkpoint-pruned")

@@ -35,10 +35,17 @@ class Blind(StrEnum):
     NONE = ""
     #: Nobody is ever seen to hold a vNPU: not by bundle, descriptor or flag, and not by the broker's own scan.
     VNPUS = "vnpus"
+    #: The same, but for the driver's flag.
+    HOLDERS = "holders"
     #: No Pod is ever seen to live on the host.
     PODS = "pods"
     #: The broker checks nothing before it calls the library.
     BROKER = "broker"
+
+    @property
+    def shows_holders(self) -> bool:
+        """Whether bundles and descriptors show who holds a vNPU."""
+        return self not in (Blind.VNPUS, Blind.HOLDERS)
 
 
 class ListLie(StrEnum):
@@ -172,7 +179,7 @@ class Broker:
     def _sight(self, asked: AskedVnpu, *, sure: bool) -> VnpuSight:
         vnpu = self.world.hardware.vnpus.get(asked.vdev)
         bundles = Finding.CLEAN if sure else Finding.UNKNOWN
-        if vnpu is None or self.blind is Blind.VNPUS:
+        if vnpu is None or not self.blind.shows_holders:
             return _reasoned(VnpuSight(asked, Finding.CLEAN, bundles, Finding.CLEAN))
         if any(container.alive and container.has_bundle and container.vnpu is vnpu for container in self.world.containers):
             bundles = Finding.HELD
@@ -181,7 +188,7 @@ class Broker:
 
     def _container(self, container: Container) -> ContainerSight:
         kind = ContainerType.SANDBOX if container.is_sandbox else ContainerType.CONTAINER if container.uid else ContainerType.UNKNOWN
-        names = container.alive and container.vnpu is not None and self.blind is not Blind.VNPUS
+        names = container.alive and container.vnpu is not None and self.blind.shows_holders
         return ContainerSight(
             id=container.id,
             namespace="k8s.io" if container.uid else "moby",

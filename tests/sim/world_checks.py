@@ -94,6 +94,7 @@ class Checks:
     _card_able_since: dict[str, float] = field(default_factory=dict)
     _agreed: set[str] = field(default_factory=set)
     _was_latched: bool = False
+    _due_while_latched: set[str] = field(default_factory=set)
     #: The cycle of which the first look was taken, and the cards that had something due then.
     _cycle: int = -1
     _many: frozenset[str] = frozenset()
@@ -107,6 +108,7 @@ class Checks:
         self._called_on.clear()
         self._card_able_since.clear()
         self._agreed.clear()
+        self._due_while_latched.clear()
         self._was_latched = False
         self._able_since = self.world.time.now
         self._looked_at = 0.0
@@ -225,7 +227,7 @@ class Checks:
             if can_be_lost:
                 self.world.count("administrators-own-lost")
             return not can_be_lost
-        if self.blind is Blind.VNPUS and vnpu.owner is not None:
+        if not self.blind.shows_holders and vnpu.owner is not None and vnpu.owner.uid:
             pod = self.world.pods.get(vnpu.owner.uid)
             # Of a Pod that nothing ever showed only its vNPU could tell.
             return pod is not None and (pod.noted or (pod.in_api and self.world.api.is_true))
@@ -272,7 +274,8 @@ class Checks:
 
     def released(self) -> None:
         """An administrator released the breaker, and agreed to what is there."""
-        self._agreed |= self._waits.keys()
+        self._agreed |= self._waits.keys() | self._due_while_latched
+        self._due_while_latched.clear()
 
     # --- what is not done ----------------------------------------------------------------------------------------------
     def cycled(self) -> None:
@@ -283,6 +286,8 @@ class Checks:
         if is_latched and not self._was_latched and len(self._due_cards(exact=False)) < 2:
             self.broken(Rule.BREAKER, "it holds without a cause")
         self._was_latched = is_latched
+        if is_latched:
+            self._due_while_latched |= self._waits.keys()
         off = settings.paused or settings.mode is not ReclaimMode.ENFORCE or settings.kill_switch is not Switch.ABSENT
         spent = sum(now - at <= _HOUR for at, _, _ in self._calls) >= settings.rates.per_hour
         broker = daemon.broker

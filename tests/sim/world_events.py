@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from devward.cluster.containers import FAILING, STARTING
 from sim import pod_desk
-from sim.world_broker import Blind
 from sim.world_scene import Scene
 from sim.world_truth import TEMPLATES, Pod
 
@@ -111,7 +110,7 @@ def _privileged(scene: Scene, number: int) -> None:
 @event("pod-stranger")
 def _stranger(scene: Scene, number: int) -> None:
     """One that has no card and may open any device."""
-    if scene.plan.blind is not Blind.VNPUS:
+    if scene.plan.blind.shows_holders:
         _made(scene, "pod-stranger", "stranger")
 
 
@@ -119,7 +118,7 @@ def _stranger(scene: Scene, number: int) -> None:
 def _stranger_opens(scene: Scene, number: int) -> None:
     world = scene.world
     strangers = [pod.main for pod in world.pods.values() if pod.main is not None and pod.main.alive and pod.main.privileged]
-    if strangers and world.hardware.vnpus and scene.plan.blind is not Blind.VNPUS:
+    if strangers and world.hardware.vnpus and scene.plan.blind.shows_holders:
         world.open(world.dice.choice(strangers), world.dice.choice(sorted(world.hardware.vnpus.values(), key=lambda vnpu: vnpu.vdev)))
         world.count("stranger-opens")
 

@@ -67,12 +67,15 @@ def _vanishes(scene: Scene, number: int) -> None:
 def _docker(scene: Scene, vnpu: Vnpu) -> None:
     world = scene.world
     container = world.new_container("", alive=True, has_bundle=True, phy=vnpu.phy, template=vnpu.template, vnpu=vnpu)
-    container.privileged = world.dice.random() < 0.3
+    # Where nothing but the driver's flag tells of it, it uses the vNPU at once and for good.
+    container.privileged = world.dice.random() < 0.3 and scene.plan.blind.shows_holders
     container.since = world.time.now
     vnpu.owner = container
     world.tell(f"docker's {container.id} has vNPU {vnpu.vdev} ({vnpu.serial})")
     world.mark()
-    if world.dice.random() < 0.5:
+    if not scene.plan.blind.shows_holders:
+        world.open(container)
+    elif world.dice.random() < 0.5:
         world.time.after(world.dice.choice((1.0, 500.0)), world.open, container)
 
 
@@ -315,7 +318,7 @@ def _restarted(scene: Scene, number: int) -> None:
 @event("memory-lost")
 def _memory_lost(scene: Scene, number: int) -> None:
     """What is kept is damaged when the daemon begins again."""
-    if scene.plan.blind is Blind.VNPUS:
+    if not scene.plan.blind.shows_holders:
         return
     scene.settings.kept = {"version": 0}
     scene.world.count("memory-lost")

@@ -87,7 +87,7 @@ def plan_of(seed: int) -> Plan:
     return Plan(
         managed=dice.choice((1, 1, 2, 2, 3, 4)),
         unmanaged=dice.choice((0, 1)),
-        blind=dice.choice((Blind.NONE, Blind.NONE, Blind.VNPUS, Blind.PODS, Blind.BROKER)),
+        blind=dice.choice((Blind.NONE, *Blind)),
         grace=dice.choice((600.0, 240.0, 180.0)),
         ends_calmly=seed % _CALM == 0,
     )
