@@ -14,7 +14,7 @@ from devward.cluster.views import Reset
 from devward.npu.views import Use
 from devward.reclaim.confirmation import Bounds, Count, Pace, Progress, forget, set_back, set_backs, step, tried, wake_at
 from devward.reclaim.look import Cut, Manage, PinHold, Reach
-from devward.reclaim.reasons import Verdict
+from devward.reclaim.reasons import Verdict, Why
 from sim.reclaim_desk import (
     BEGIN,
     PRIVILEGED,
@@ -174,6 +174,8 @@ SHIELDS: dict[str, tuple[dict[str, Any], Verdict]] = {
     "node-unknown": ({"unknowns": [unknown()]}, V.UNKNOWN),
     "card-doubtful": ({"unknowns": [unknown("npu-in-doubt", card="p000")]}, V.UNKNOWN),
     "card-not-seen": ({"cards": (card_of(1),)}, V.UNKNOWN),
+    "named": ({"vnpus": (vnpu_of(card_named_by="moby/abc"),)}, V.PROTECTED),
+    "no-node": ({"vnpus": (vnpu_of(has_node=False),)}, V.UNMANAGED),
     "no-snapshot": ({"snapshot": None}, V.UNKNOWN),
     "unmanaged": ({"cards": (unmanaged(card_of(0)), card_of(1))}, V.UNMANAGED),
     "template": ({"vnpus": (vnpu_of(refusal=CardRefusal.TEMPLATE_UNKNOWN),)}, V.UNMANAGED),
@@ -239,6 +241,11 @@ def test_resets_of_a_card_hit_its_vnpus_alone() -> None:
     assert [one.verdict for one in desk.judgements.values()] == [V.ELIGIBLE, V.CANDIDATE]
 
 
+@pytest.mark.parametrize("reset", [Reset(Scope.NODE, "made-up", "p001"), Reset(Scope.CARD, "made-up")])
+def test_a_reset_that_may_be_of_every_card_is(reset: Reset) -> None:
+    assert aged().look(resets=[reset]).verdict is V.CANDIDATE
+
+
 def test_unknown_of_a_card_spares_the_other_cards() -> None:
     desk = aged(vnpus=(vnpu_of(100), vnpu_of(116)))
     desk.look(claims=[UNTOLD])
@@ -287,21 +294,18 @@ def test_every_card_reclaimed_on_is_not_set_back_for_not_being_hamis() -> None:
 
 
 # --- clocks ----------------------------------------------------------------------------------------------------------------------------
-def test_look_of_an_earlier_moment_sets_everything_back_and_counts_nothing() -> None:
+def test_look_of_an_earlier_moment_sets_everything_back_and_tells_nothing() -> None:
     desk = aged(540.0)
     before = desk.now
     found = desk.look(-200)
-    assert (found.confirmations, found.last_reset) == (0, Cut.CLOCK.value)
-    assert desk.progress.looked_at == desk.known().grace_start == before
-    found = desk.look(60)
-    assert desk.known().grace_start == before
-    assert found.confirmations == 1
+    assert (found.verdict, found.reason, found.confirmations, found.last_reset) == (V.UNKNOWN, Why.OUTDATED, 0, Cut.CLOCK.value)
+    assert desk.progress.looked_at == before
+    assert desk.look(60).verdict is V.CANDIDATE
+    assert desk.known().grace_start == before + 60
 
 
 def test_it_is_never_due_by_a_look_of_an_earlier_moment() -> None:
-    desk = aged()
-    found = desk.look(-1)
-    assert found.verdict is V.CANDIDATE
+    assert aged().look(-1).verdict is V.UNKNOWN
 
 
 # --- failed attempts -------------------------------------------------------------------------------------------------------------------
@@ -530,6 +534,12 @@ def test_next_look_that_matters() -> None:
         assert wake_at(desk.progress, desk.bounds) == start + 60 * (index + 1)
         desk.look()
     assert wake_at(desk.progress, desk.bounds) == start + 600
+    desk.wait(600)
+    assert wake_at(desk.progress, desk.bounds) == desk.now + 60
+    desk.progress = tried(desk.progress, vnpu_of().identity, desk.now + 3)
+    assert wake_at(desk.progress, desk.bounds) == desk.now + 60
+    desk.look(30)
+    assert wake_at(desk.progress, desk.bounds) == desk.now + 30
     desk.look(claims=[RUNNING])
     assert wake_at(desk.progress, desk.bounds) is None
 

@@ -86,6 +86,14 @@ def test_a_look_that_began_before_the_attempt_tells_nothing_of_it() -> None:
     assert fates(told.look(vnpus=())) == [Fate.DESTROYED]
 
 
+def test_an_attempt_is_forgotten_with_its_vnpu() -> None:
+    told = Chronicle()
+    told.look()
+    told.act(Result.UNKNOWN, after=59.5)
+    assert fates(told.look(vnpus=())) == [Fate.DESTROYED]
+    assert told.history.attempts == {}
+
+
 @pytest.mark.parametrize("result", [Result.STILL_PRESENT, Result.REFUSED])
 def test_what_failed_is_none_of_devwards_doing_later(result: Result) -> None:
     told = Chronicle()
@@ -132,6 +140,15 @@ def test_the_history_is_bounded() -> None:
         told.look(vnpus=(vnpu_of(identity=f"n{index}", vdev=100 + index % 16),))
     assert len(told.history.gone) == MAX_ENTRIES
     assert told.history.gone[-1].was.identity == f"n{MAX_ENTRIES + 8}"
+
+
+@pytest.mark.parametrize("fate", Fate)
+def test_every_fate_has_its_reason(fate: Fate) -> None:
+    told = Chronicle()
+    told.look()
+    gone = Gone(1, fate, told.history.present[MINE])
+    assert gone.sentence.endswith(".")
+    assert {Verdict.DESTROYED.value, Verdict.VANISHED_FOREIGN.value} < set(Fate)
 
 
 # --- leaks -----------------------------------------------------------------------------------------------------------------------------

@@ -212,6 +212,15 @@ def test_agreement_is_to_what_was_eligible_while_it_was_latched() -> None:
     assert breaker.agreed == present(*first, *later)
 
 
+def test_a_second_agreement_leaves_the_first() -> None:
+    first, later = on(0, 1, 2), [one(f"later{card}", card) for card in range(3)]
+    everything = [*first, *later]
+    breaker = release(watch(Breaker(), first, 16, present(*everything)))
+    breaker = release(watch(breaker, everything, 16, present(*everything)))
+    assert breaker.agreed == present(*everything)
+    assert not watch(breaker, everything, 16, present(*everything)).is_latched
+
+
 def test_agreement_goes_with_its_vnpu() -> None:
     eligible = on(0, 1, 2)
     breaker = release(watch(Breaker(), eligible, 16, present(*eligible)))

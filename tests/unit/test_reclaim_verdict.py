@@ -11,7 +11,9 @@ from devward.cluster.claims import ClaimReason, Standing
 from devward.cluster.evidence import Finding
 from devward.cluster.hami import REFUSAL_TEXT, CardRefusal
 from devward.cluster.life import Life
+from devward.cluster.observations import Scope
 from devward.cluster.statement import AskedVnpu, ContainerSight, VnpuSight
+from devward.cluster.views import Reset
 from devward.model import Pin, Reason
 from devward.npu.inventory import Picture
 from devward.npu.pins import PinReport, Sight
@@ -22,6 +24,7 @@ from devward.reclaim.asking import ask_about, needs_pods
 from devward.reclaim.confirmation import Progress, step
 from devward.reclaim.look import Look, Manage, PinHold, Reach, container_key, take_look
 from devward.reclaim.reasons import SHIELDED, WHY_TEXT, Verdict, Why
+from devward.reclaim.shield import concerns
 from devward.reclaim.verdict import Judgement, judge
 from sim.reclaim_desk import (
     PRIVILEGED,
@@ -98,6 +101,14 @@ def test_each_thing_that_cannot_be_told_is_unknown(name: str) -> None:
     assert (found.verdict, found.reason) == (V.UNKNOWN, reason)
 
 
+def test_a_verdict_does_not_change_since_the_host_is_not_searched_any_more() -> None:
+    unasked = {"host": Finding.UNKNOWN, "descriptors": Finding.UNKNOWN, "is_asked": False}
+    for cause in CAUSES:
+        expected, reason, vnpu, look = cause
+        if expected is not V.OWNED:
+            assert verdict({**unasked, **vnpu}, **look).reason == reason
+
+
 def test_unknown_of_another_card_is_no_reason() -> None:
     assert verdict(unknowns=[unknown("npu-in-doubt", card="p001")]).verdict is V.CANDIDATE
 
@@ -123,6 +134,10 @@ def test_node_unknown_outweighs_claims() -> None:
 @pytest.mark.parametrize("standing", [Standing.PROTECTED, Standing.UNKNOWN])
 def test_one_claim_that_protects_outweighs_candidates(standing: Standing) -> None:
     assert verdict(claims=[claim(), claim(standing, uid="pod-2")]).verdict.value == standing.value
+
+
+def test_the_claim_that_protects_is_the_reason() -> None:
+    assert verdict(claims=[claim(), RUNNING]).reason == ClaimReason.RUNNING
 
 
 def test_candidates_do_not_stand_in_the_way() -> None:
@@ -180,6 +195,25 @@ def test_a_card_without_a_die_is_not_chosen_by_an_empty_name() -> None:
     assert not Reach(cards=frozenset({""})).selects(card_of(0, die=""))
 
 
+# --- what sets back --------------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("reset", "vnpu", "manage", "is_set_back"),
+    [
+        (Reset(Scope.CARD, "x", "p000"), {}, Manage.HAMI, True),
+        (Reset(Scope.CARD, "x", "p001"), {}, Manage.HAMI, False),
+        (Reset(Scope.CARD, "x", "p000", unless_clean=True), {}, Manage.HAMI, False),
+        (Reset(Scope.CARD, "x", "p000", unless_clean=True), {"descriptors": Finding.UNKNOWN}, Manage.HAMI, True),
+        (Reset(Scope.CARD, "card-not-registered", "p000"), {}, Manage.HAMI, True),
+        (Reset(Scope.CARD, "card-not-registered", "p000"), {}, Manage.ALL, False),
+        (Reset(Scope.CARD, "handshake-odd", "p000"), {}, Manage.ALL, True),
+        (Reset(Scope.NODE, "card-not-registered"), {}, Manage.ALL, True),
+    ],
+)
+def test_whom_a_reset_concerns(reset: Reset, vnpu: dict[str, Any], manage: Manage, is_set_back: bool) -> None:
+    desk = ReclaimDesk(cards=(unmanaged(card_of(0)), card_of(1)), reach=Reach(manage))
+    assert concerns(reset, vnpu_of(**vnpu), desk.see(1.0)) is is_set_back
+
+
 # --- what counts -----------------------------------------------------------------------------------------------------------------------
 def test_reasons_of_the_wait() -> None:
     desk = ReclaimDesk()
@@ -226,6 +260,8 @@ def test_a_look_that_was_not_taken_in_releases_nothing() -> None:
     later = desk.see(desk.now + 60)
     assert judge(desk.progress, later, desk.bounds)["v0100"].reason == Why.NOT_FOLLOWED
     assert judge(Progress(), later, desk.bounds)["v0100"].reason == Why.NOT_FOLLOWED
+    earlier = desk.see(desk.now - 1)
+    assert judge(desk.progress, earlier, desk.bounds)["v0100"].reason == Why.OUTDATED
     shielded = step(desk.progress, desk.see(desk.now + 60, claims=[RUNNING]), desk.bounds)
     assert judge(shielded, later, desk.bounds)["v0100"].reason == Why.NOT_FOLLOWED
 
@@ -300,7 +336,19 @@ def test_a_finding_alone_stands_for_every_source(finding: Finding, expected: Ver
 
 
 def test_what_was_not_asked_about_is_unknown() -> None:
-    assert judged(look_of(sights={})).reason == Why.HOST_NOT_ASKED
+    look = look_of(sights={})
+    assert (look.vnpus[0].host, look.vnpus[0].descriptors) == (Finding.UNKNOWN, Finding.UNKNOWN)
+    assert judged(look).reason == Why.HOST_NOT_ASKED
+
+
+def test_what_is_said_of_another_vnpu_is_not_taken() -> None:
+    assert judged(look_of(sights={"v0100": sight(101)})).reason == Why.HOST_NOT_ASKED
+
+
+@pytest.mark.parametrize("finding", Finding)
+def test_descriptors_are_told_apart_from_the_whole(finding: Finding) -> None:
+    for given in (sight(descriptors=finding, uda=Finding.HELD), finding):
+        assert look_of(sights={"v0100": given}).vnpus[0].descriptors is finding
 
 
 def test_a_fault_of_the_picture_is_unknown() -> None:
@@ -358,6 +406,39 @@ def test_containers_that_name_a_vnpu_are_kept() -> None:
     assert look.vnpus[0].holders == {"k8s.io/abc"}
 
 
+CONTAINER = ContainerSight("abc", "moby", Life.UNKNOWN, ContainerType.UNKNOWN, (), (), "", (), False, False)
+
+
+@pytest.mark.parametrize(
+    ("more", "is_named"),
+    [
+        ({}, False),
+        ({"cards": (0,)}, True),
+        ({"cards": (0, 1)}, True),
+        ({"cards": (1,)}, False),
+        ({"cards": None}, True),
+        ({"template": "vir05_1c_8g"}, True),
+        ({"template": "vir05_1c_8g", "cards": (1,)}, False),
+        ({"has_all_devices": True}, False),
+    ],
+)
+@pytest.mark.parametrize("kind", [ContainerType.UNKNOWN, ContainerType.CONTAINER])
+def test_a_card_that_a_container_names_is_protected(more: dict[str, Any], is_named: bool, kind: ContainerType) -> None:
+    one = replace(CONTAINER, type=kind, **more)
+    found = judged(look_of(containers=[CONTAINER, one]))
+    assert found.reason == (Why.NAMED_BY_CONTAINER if is_named else Why.JUST_SEEN)
+    assert found.verdict is (V.PROTECTED if is_named else V.CANDIDATE)
+
+
+def test_what_is_unknown_of_the_node_outweighs_a_container_that_names_the_card() -> None:
+    assert verdict({"card_named_by": "moby/abc"}, unknowns=[unknown()]).verdict is V.UNKNOWN
+
+
+@pytest.mark.parametrize("manage", Manage)
+def test_a_vnpu_without_a_node_is_observed_whatever_is_managed(manage: Manage) -> None:
+    assert judged(look_of(picture(view(node="")), reach=Reach(manage))).reason == Why.NO_NODE
+
+
 def test_without_pods_the_moment_is_the_callers() -> None:
     look = take_look(picture(), None, {}, PinReport(), at=5.0, at_usec=7)
     assert (look.at, look.at_usec, look.begun, look.is_deferred, look.card("p000")) == (5.0, 7, 5.0, False, None)
@@ -381,7 +462,11 @@ def last(verdict: Verdict, reason: str = "") -> Judgement:
         (last(V.UNKNOWN, Why.HOST_UNKNOWN), True),
         (last(V.UNKNOWN, Why.HOST_NOT_ASKED), True),
         (last(V.UNKNOWN, Why.NOT_EVALUATED), True),
+        (last(V.UNKNOWN, Why.NOT_FOLLOWED), True),
+        (last(V.UNKNOWN, Why.OUTDATED), True),
         (last(V.PROTECTED, ClaimReason.PRIVILEGED), True),
+        (last(V.PROTECTED, ClaimReason.CONTAINER_ALIVE), True),
+        (last(V.PROTECTED, ClaimReason.WAITING_UNSAID), True),
         (last(V.PROTECTED, ClaimReason.RUNNING), False),
         (last(V.UNKNOWN, "lease-stale"), False),
         (last(V.UNMANAGED, Why.NOT_SELECTED), False),

@@ -15,7 +15,7 @@ from devward.npu.views import Use
 from devward.reclaim.reasons import Verdict, Why
 from devward.reclaim.verdict import Judgement
 
-#: Reasons that only a search of the host can end.
+#: Reasons that a search of the host can end, or that end by themselves.
 _BY_HOST: Final = frozenset(
     {
         Why.HELD_ON_HOST.value,
@@ -23,7 +23,11 @@ _BY_HOST: Final = frozenset(
         Why.HOST_NOT_ASKED.value,
         Why.NOT_EVALUATED.value,
         Why.NOT_FOLLOWED.value,
+        Why.OUTDATED.value,
         ClaimReason.PRIVILEGED.value,
+        # These last for a moment: the look after them should not have to wait for another one.
+        ClaimReason.CONTAINER_ALIVE.value,
+        ClaimReason.WAITING_UNSAID.value,
     }
 )
 #: Nothing shielded it: it counts only while the host says so.

@@ -23,7 +23,7 @@ up to then may be that attempt's, even if the API server tells of it later, and 
 attempt's, which made another vNPU. So a vNPU is set back by its own attempt's failure alone, and at most to about an interval after its
 first sight. A failure time is foreign: it never counts for later than the look that brings it, and can only make the wait longer.
 
-Times never go back: a look that is older than the one before is taken for one at that moment, and sets everything back.
+Times never go back: a look that is older than the one before is taken for one at that moment at which nothing is known.
 """
 
 from collections.abc import Mapping
@@ -86,7 +86,7 @@ class VnpuProgress:
     identity: str
     card: str
     first_seen: float
-    #: Something shields it now: nothing counts, and the times below that begin a wait are void.
+    #: Something shields it now: nothing counts, and the times below that begin a wait are void until it does not.
     is_shielded: bool = True
     #: When something shielded it last: the last protecting or unknown moment of its card is one of these.
     shielded_at: float | None = None
@@ -112,7 +112,8 @@ class VnpuProgress:
         """When the wait began; None while nothing counts."""
         if self.is_shielded:
             return None
-        return max(moment for moment in (self.first_seen, self.free_since, self.reset_at, self.failed_at) if moment is not None)
+        # It is free since its first sight at the earliest.
+        return max(moment for moment in (self.free_since, self.reset_at, self.failed_at) if moment is not None)
 
     def count(self, *, is_short: bool) -> Count:
         """Return its confirmations at one of the paces."""
@@ -176,9 +177,13 @@ def forget(progress: Progress, identity: str) -> Progress:
 
 
 def wake_at(progress: Progress, bounds: Bounds) -> float | None:
-    """Return when the next look can confirm something or make it eligible; None: nothing waits."""
-    moments = [moment for known in progress.vnpus.values() for moment in _moments(known, bounds)]
-    return min(moments, default=None)
+    """Return when the next look can confirm something, make it eligible, or be the next cycle of what is; None: nothing waits.
+
+    It is past where the last look was too early, or had too old a part, to confirm what it could have.
+    """
+    at = progress.looked_at
+    moments = [] if at is None else [_wakes(known, at, bounds) for known in progress.vnpus.values()]
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def set_backs(before: Progress, after: Progress) -> int:
@@ -188,13 +193,15 @@ def set_backs(before: Progress, after: Progress) -> int:
     )
 
 
-def _moments(known: VnpuProgress, bounds: Bounds) -> tuple[float, ...]:
+def _wakes(known: VnpuProgress, at: float, bounds: Bounds) -> float | None:
     start, count, pace = known.grace_start, known.normal, bounds.normal
     if start is None:
-        return ()
+        return None
+    if known.is_due(at, bounds):
+        return at + pace.interval
     if count.confirmations < pace.confirmations or known.awaits_round():
-        return ((start if count.last_at is None else count.last_at) + pace.interval,)
-    return (start + pace.grace,)
+        return (start if count.last_at is None else count.last_at) + pace.interval
+    return start + pace.grace
 
 
 def _with(progress: Progress, known: VnpuProgress) -> Progress:
@@ -224,14 +231,12 @@ class _Step:
         if reason := self._break(vnpu):
             known = replace(known, reset_at=self._now, reset_reason=reason, normal=Count(), short=Count())
         found = shield(vnpu, self._look)
-        if found is not None:
-            reason = reason or found.reason
-            return replace(
-                known, is_shielded=True, shielded_at=self._now, free_since=None, reset_reason=reason, normal=Count(), short=Count()
-            )
+        if found is not None or self._is_back:
+            reason = reason or (found.reason if found is not None else "")
+            return replace(known, is_shielded=True, shielded_at=self._now, reset_reason=reason, normal=Count(), short=Count())
         if known.is_shielded:
             known = replace(known, is_shielded=False, free_since=self._now)
-        if known.settled_at is None and not self._is_back and self._look.begun > known.first_seen:
+        if known.settled_at is None and self._look.begun > known.first_seen:
             known = replace(known, settled_at=self._now)
         started = known.grace_start
         known = replace(known, failed_at=self._failed_at(known))

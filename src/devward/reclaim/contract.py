@@ -13,12 +13,12 @@ from typing import Final
 
 from devward.cluster.views import CardState
 from devward.npu.facts import Expected
-from devward.npu.numbering import WILDCARD, vfid_of, window
+from devward.npu.numbering import vfid_of, window
 from devward.reclaim.confirmation import Bounds, Progress, step
 from devward.reclaim.controls import Controls, permission
 from devward.reclaim.limits import LIMIT_TEXT, Due, Rates, Spent, limit
 from devward.reclaim.look import Look, VnpuFacts
-from devward.reclaim.reasons import WHY_TEXT, Verdict, Why
+from devward.reclaim.reasons import Verdict
 from devward.reclaim.verdict import Judgement, judge
 
 #: How old the oldest part of the fresh evidence may be when the broker is asked, in seconds.
@@ -111,7 +111,7 @@ def prepare(
     `sequence` is as in `Chosen`, read after the device monitor was drained; None: it could not be drained.
     """
     progress = step(before, fresh, bounds)
-    answer = _stopped(chosen, fresh, controls, spent, rates, now) or _judged(chosen, before, progress, fresh, bounds)
+    answer = _stopped(chosen, controls, spent, rates, now) or _judged(chosen, before, progress, fresh, bounds)
     if isinstance(answer, Refuse):
         return answer, progress
     vnpu, card = fresh.vnpu(chosen.due.identity), fresh.card(chosen.due.card)
@@ -143,27 +143,24 @@ def decide(
     return _moved(prepared.chosen.sequence, sequence) or Go(prepared.expected)
 
 
-def _stopped(chosen: Chosen, fresh: Look, controls: Controls, spent: Spent, rates: Rates, now: float) -> Refuse | None:
-    if blocked := _blocked(controls, fresh):
+def _stopped(chosen: Chosen, controls: Controls, spent: Spent, rates: Rates, now: float) -> Refuse | None:
+    if blocked := _blocked(controls):
         return blocked
     reached = limit(chosen.due.card, spent, rates, now)
     return Refuse(reached.value, LIMIT_TEXT[reached]) if reached is not None else None
 
 
-def _blocked(controls: Controls, fresh: Look | None = None) -> Refuse | None:
-    unknowns = fresh.snapshot.unknowns if fresh is not None and fresh.snapshot is not None else ()
-    allowed = permission(controls, unknowns)
+def _blocked(controls: Controls) -> Refuse | None:
+    allowed = permission(controls)
     return None if allowed.may_destroy else Refuse(allowed.reasons[0], allowed.sentences[0])
 
 
 def _judged(chosen: Chosen, before: Progress, progress: Progress, fresh: Look, bounds: Bounds) -> Judgement | Refuse:
-    """Return the fresh verdict, if that still is that it may be destroyed."""
-    if fresh.snapshot is None:
-        return Refuse(Why.NOT_EVALUATED.value, WHY_TEXT[Why.NOT_EVALUATED])
+    """Return the fresh verdict, if that still is that it may be destroyed: without Pods, or with the node unknown, it is not."""
     if before.looked_at is None or fresh.begun <= before.looked_at:
         return _no(No.NOT_FRESH)
     vnpu = fresh.vnpu(chosen.due.identity)
-    if vnpu is None or vnpu.card != chosen.due.card or chosen.due.identity not in before.vnpus:
+    if vnpu is None or vnpu.card != chosen.due.card:
         return _no(No.GONE)
     judgement = judge(progress, fresh, bounds)[vnpu.name]
     return judgement if judgement.verdict is Verdict.ELIGIBLE else Refuse(judgement.reason, judgement.sentence)
@@ -181,7 +178,8 @@ def _misdescribed(expected: Expected | None, vnpu: VnpuFacts | None, card: CardS
     told = (expected.vdev, expected.template, expected.phy, expected.die)
     if not all((expected.boot_id, expected.template, expected.die)) or told != (vnpu.vdev, vnpu.template, card.phy, card.die):
         return _no(No.OTHER_VNPU)
-    if expected.vdev == WILDCARD or expected.vdev not in window(expected.phy) or expected.vfid != vfid_of(expected.vdev):
+    # 65535, by which the library destroys every vNPU of a chip, is in no window.
+    if expected.vdev not in window(expected.phy) or expected.vfid != vfid_of(expected.vdev):
         return _no(No.OUTSIDE_WINDOW)
     return None
 

@@ -8,7 +8,7 @@ from typing import Final
 from devward.reclaim.aftermath import Result
 from devward.reclaim.confirmation import Progress
 from devward.reclaim.look import Look, VnpuFacts
-from devward.reclaim.reasons import Verdict
+from devward.reclaim.reasons import WHY_TEXT, Verdict, Why
 from devward.reclaim.verdict import Judgement
 
 #: vNPUs that went and are kept.
@@ -21,13 +21,21 @@ class Fate(StrEnum):
     """How a vNPU went."""
 
     #: devward destroyed it.
-    DESTROYED = "destroyed"
+    DESTROYED = Verdict.DESTROYED.value
     #: Somebody else destroyed it, and its container lives.
-    VANISHED_FOREIGN = "vanished-foreign"
+    VANISHED_FOREIGN = Verdict.VANISHED_FOREIGN.value
     #: It went without devward; its owner may have ended, which is how vNPUs go.
     VANISHED = "vanished"
     #: Another one has its id by now, or the same one with other marks.
     REPLACED = "replaced"
+
+
+FATE_WHY: Final[Mapping[Fate, Why]] = {
+    Fate.DESTROYED: Why.RECLAIMED,
+    Fate.VANISHED_FOREIGN: Why.GONE_UNDER_ITS_OWNER,
+    Fate.VANISHED: Why.WENT,
+    Fate.REPLACED: Why.REPLACED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,16 @@ class Gone:
     was: Entry
     #: Of the records that belong to it; empty where devward did nothing.
     request_id: str = ""
+
+    @property
+    def reason(self) -> Why:
+        """Why it is not there any more."""
+        return FATE_WHY[self.fate]
+
+    @property
+    def sentence(self) -> str:
+        """The same for people."""
+        return WHY_TEXT[self.reason]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """What one look at a node tells of its vNPUs: the one input of every decision in this package. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from devward.cluster.evidence import Finding
@@ -108,6 +108,10 @@ class VnpuFacts:
     refusal: CardRefusal | None = None
     #: Containers that name it, by namespace and id.
     holders: frozenset[str] = frozenset()
+    #: A container of this host that names its card, be it a Pod's or not; empty: there is none.
+    card_named_by: str = ""
+    #: It has a device node. Without one, as for virtual machines, nothing would tell it from a later one.
+    has_node: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +168,7 @@ def take_look(
     at: float = 0.0,
     at_usec: int = 0,
     identities: Mapping[str, str] | None = None,
-    containers: Iterable[ContainerSight] | None = None,
+    containers: Collection[ContainerSight] | None = None,
     living: frozenset[str] | None = None,
     reach: Reach | None = None,
     interruptions: Iterable[Interruption] = (),
@@ -174,7 +178,8 @@ def take_look(
 
     `sights` are what the host says of vNPUs, and `identities` what tells them from others (the picture's own text by default), both by
     name. `pins` is None where they cannot be read. `at` and `at_usec` are for a look without a snapshot. `containers` are every container
-    of the host, None where they could not be read; `living` the keys (`container_key`) of those whose first process lives.
+    of the host that was not seen to have ended, None where they could not be read; `living` the keys (`container_key`) of those whose
+    first process lives. All that is of the host must be of one statement, the one that went into the snapshot.
     """
     known = {vnpu.name: vnpu.identity for vnpu in picture.vnpus} if identities is None else identities
     counted = Counter(known.get(view.name, "") for view in picture.vnpus)
@@ -184,15 +189,19 @@ def take_look(
     for container in containers or ():
         for vdev in container.vdevs:
             named.setdefault(vdev, set()).add(container_key(container))
+    by_card = {card.name: _naming(card.phy_id, containers or ()) for card in picture.cards}
     vnpus = tuple(
-        _facts(
-            view,
-            known.get(view.name, ""),
-            sights.get(view.name),
-            _pin_hold(view.name, pinned),
-            vnpu_refusal(chips.get(view.card, ""), view.template),
-            frozenset(named.get(view.vdev, ())),
-            is_shared=counted[known.get(view.name, "")] > 1,
+        replace(
+            _facts(
+                view,
+                known.get(view.name, ""),
+                sights.get(view.name),
+                _pin_hold(view.name, pinned),
+                is_shared=counted[known.get(view.name, "")] > 1,
+            ),
+            refusal=vnpu_refusal(chips.get(view.card, ""), view.template),
+            holders=frozenset(named.get(view.vdev, ())),
+            card_named_by=by_card.get(view.card, ""),
         )
         for view in picture.vnpus
     )
@@ -213,14 +222,14 @@ def _facts(
     identity: str,
     sight: VnpuSight | Finding | None,
     pin: PinHold,
-    refusal: CardRefusal | None,
-    holders: frozenset[str],
     *,
     is_shared: bool,
 ) -> VnpuFacts:
     fault, text = view.reason.value, view.text
     if identity and is_shared and not fault:
         fault, text = Why.IDENTITY_SHARED.value, WHY_TEXT[Why.IDENTITY_SHARED]
+    if isinstance(sight, VnpuSight) and sight.vnpu.vdev != view.vdev:
+        sight = None  # of another one
     whole = sight.finding if isinstance(sight, VnpuSight) else sight
     return VnpuFacts(
         name=view.name,
@@ -238,9 +247,17 @@ def _facts(
         is_asked=sight is not None,
         host_reasons=sight.reasons if isinstance(sight, VnpuSight) else (),
         pin=pin,
-        refusal=refusal,
-        holders=holders,
+        has_node=bool(view.node),
     )
+
+
+def _naming(phy: int, containers: Collection[ContainerSight]) -> str:
+    """Return a container that names a card, or may mean it: one that asks for a vNPU of no card may mean any."""
+    for container in containers:
+        may_mean_any = container.cards is None or (bool(container.template) and not container.cards)
+        if may_mean_any or phy in (container.cards or ()):
+            return container_key(container)
+    return ""
 
 
 def _pin_hold(name: str, pinned: Mapping[str, Standing] | None) -> PinHold:

@@ -57,6 +57,7 @@ class Why(StrEnum):
     PINS_UNREADABLE = "pins-unreadable"
     NOT_EVALUATED = "not-evaluated"
     NOT_FOLLOWED = "not-followed"
+    OUTDATED = "look-outdated"
     CARD_UNKNOWN = "card-unknown"
     CARD_NOT_SEEN = "card-not-seen"
     USE_NOT_TOLD = "use-not-told"
@@ -66,7 +67,9 @@ class Why(StrEnum):
     HOST_NOT_ASKED = "host-not-asked"
     # --- protected
     CARD_PROTECTED = "card-protected"
+    NAMED_BY_CONTAINER = "card-named-by-container"
     # --- unmanaged
+    NO_NODE = "vnpu-has-no-node"
     NOT_SELECTED = "card-not-selected"
     NOT_HAMIS = "card-not-hamis"
     # --- what counts
@@ -79,6 +82,8 @@ class Why(StrEnum):
     # --- what happened
     RECLAIMED = "reclaimed"
     GONE_UNDER_ITS_OWNER = "gone-under-its-owner"
+    WENT = "went-by-itself"
+    REPLACED = "another-has-its-id"
 
 
 WHY_TEXT: Final[Mapping[Why, str]] = MappingProxyType(
@@ -90,6 +95,7 @@ WHY_TEXT: Final[Mapping[Why, str]] = MappingProxyType(
         Why.PINS_UNREADABLE: "The pins cannot be read, so that any vNPU may be pinned; look at devward's state directory.",
         Why.NOT_EVALUATED: "The Pods were not listed at this look.",
         Why.NOT_FOLLOWED: "This look was not yet taken in.",
+        Why.OUTDATED: "This look is older than another one that was taken in, as after a clock went back; all waiting begins again.",
         Why.CARD_UNKNOWN: "Who has the card cannot be told.",
         Why.CARD_NOT_SEEN: "Nothing was said of the card at this look.",
         Why.USE_NOT_TOLD: "The driver does not say whether the vNPU is used.",
@@ -98,6 +104,8 @@ WHY_TEXT: Final[Mapping[Why, str]] = MappingProxyType(
         Why.HOST_UNKNOWN: "Whether a process or a container of this host has the vNPU cannot be told.",
         Why.HOST_NOT_ASKED: "The host was not searched for holders of the vNPU.",
         Why.CARD_PROTECTED: "A Pod has the card, or may have it.",
+        Why.NAMED_BY_CONTAINER: "A container of this host names the card in its environment.",
+        Why.NO_NODE: "The vNPU has no device node, as those for virtual machines have none; it is only observed.",
         Why.NOT_SELECTED: "The card is not one of [reclaim] cards.",
         Why.NOT_HAMIS: "HAMi does not hand out this card; it is only observed, unless [reclaim] manage is all.",
         Why.JUST_SEEN: "Nobody has the vNPU as far as one look tells; the wait has begun.",
@@ -108,5 +116,7 @@ WHY_TEXT: Final[Mapping[Why, str]] = MappingProxyType(
         Why.LOCKED: "Nobody has the vNPU; it stays while HAMi is giving out a device.",
         Why.RECLAIMED: "devward destroyed the vNPU, which nobody had.",
         Why.GONE_UNDER_ITS_OWNER: "Somebody else destroyed the vNPU while its container lived; look for another cleanup on this node.",
+        Why.WENT: "The vNPU went without devward, as they do when their container ends.",
+        Why.REPLACED: "Another vNPU has the id by now, or the same one was changed so that it counts as another.",
     }
 )

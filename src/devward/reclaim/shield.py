@@ -5,9 +5,11 @@ The rules stand in the order of their weight; the first that holds is the verdic
     in-use      the driver's flag is set. 0 proves nothing, so it is never more than one condition of many.
     pinned      a pin names it or its NPU, or may mean it.
     owned       a process or a container of this host has this very vNPU.
-    protected   a Pod has the card, or may have it. Claims of Pods that may open any device fall where a scan of descriptors is clean.
+    protected   a Pod has the card, or may have it, or a container of whomever names it. Claims of Pods that may open any device fall where
+                a scan of descriptors is clean.
     unknown     anything of the node, of the card or of the vNPU itself cannot be told.
-    unmanaged   the card is not one of `[reclaim] cards`, or neither it nor what is on it is HAMi's.
+    unmanaged   the card is not one of `[reclaim] cards`, or it or the vNPU is not HAMi's, or the vNPU is one for virtual machines.
+    unknown     the host was not searched for who holds it.
 
 While something of the node is unknown a snapshot has every card as unknown, whatever its claims are.
 """
@@ -22,6 +24,7 @@ from devward.cluster.views import CardState, Reset, Snapshot
 from devward.npu.views import Use
 from devward.reclaim.look import Look, Manage, PinHold, VnpuFacts
 from devward.reclaim.reasons import WHY_TEXT, Verdict, Why
+from devward.text import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,11 @@ def shield(vnpu: VnpuFacts, look: Look) -> Shield | None:
     if snapshot is None:
         return _because(Verdict.UNKNOWN, Why.NOT_EVALUATED)
     card = look.card(vnpu.card)
-    if card is not None and snapshot.is_node_known and standing(vnpu, card) is Standing.PROTECTED:
+    if card is not None and standing(vnpu, card) is Standing.PROTECTED:
         return _claimed(vnpu, card)
-    return _unknown(vnpu, snapshot, card) or _unmanaged(vnpu, look, card)
+    if snapshot.is_node_known and vnpu.card_named_by:
+        return _because(Verdict.PROTECTED, Why.NAMED_BY_CONTAINER, printable(vnpu.card_named_by))
+    return _unknown(vnpu, snapshot, card) or _unmanaged(vnpu, look, card) or _unasked(vnpu)
 
 
 def standing(vnpu: VnpuFacts, card: CardState) -> Standing:
@@ -89,20 +94,30 @@ def _unknown(vnpu: VnpuFacts, snapshot: Snapshot, card: CardState | None) -> Shi
         return _because(Verdict.UNKNOWN, Why.IDENTITY_UNKNOWN)
     if vnpu.pin is not PinHold.NONE:
         return _because(Verdict.UNKNOWN, Why.PINS_UNREADABLE)
-    if vnpu.host is not Finding.CLEAN or vnpu.descriptors is not Finding.CLEAN:
-        why = Why.HOST_UNKNOWN if vnpu.is_asked else Why.HOST_NOT_ASKED
-        return _because(Verdict.UNKNOWN, why, "; ".join(vnpu.host_reasons))
+    if vnpu.is_asked and not _is_clean(vnpu):
+        return _because(Verdict.UNKNOWN, Why.HOST_UNKNOWN, "; ".join(vnpu.host_reasons))
     return None
 
 
 def _unmanaged(vnpu: VnpuFacts, look: Look, card: CardState | None) -> Shield | None:
     if card is None or not look.reach.selects(card):
         return _because(Verdict.UNMANAGED, Why.NOT_SELECTED)
+    if not vnpu.has_node:
+        return _because(Verdict.UNMANAGED, Why.NO_NODE)
     if look.reach.manage is Manage.ALL:
         return None
     if not card.is_managed:
         return _refused(card.unmanaged) if card.unmanaged is not None else _because(Verdict.UNMANAGED, Why.NOT_HAMIS)
     return _refused(vnpu.refusal) if vnpu.refusal is not None else None
+
+
+def _unasked(vnpu: VnpuFacts) -> Shield | None:
+    # After everything else: for what stays anyway the host is not searched again (asking.py), and its verdict must not change with that.
+    return None if _is_clean(vnpu) else _because(Verdict.UNKNOWN, Why.HOST_NOT_ASKED)
+
+
+def _is_clean(vnpu: VnpuFacts) -> bool:
+    return vnpu.host is vnpu.descriptors is Finding.CLEAN
 
 
 def _claimed(vnpu: VnpuFacts, card: CardState) -> Shield:

@@ -74,9 +74,10 @@ def _judge(vnpu: VnpuFacts, progress: Progress, look: Look, bounds: Bounds) -> J
     found = shield(vnpu, look)
     if found is not None:
         return _judgement(vnpu, found, known, look)
-    is_followed = progress.looked_at is not None and progress.looked_at >= look.at
-    if known is None or known.is_shielded or not is_followed:
-        return _judgement(vnpu, Shield(Verdict.UNKNOWN, Why.NOT_FOLLOWED.value, WHY_TEXT[Why.NOT_FOLLOWED]), known, look)
+    if known is None or known.is_shielded or progress.looked_at != look.at:
+        is_late = progress.looked_at is not None and progress.looked_at > look.at
+        why = Why.OUTDATED if is_late else Why.NOT_FOLLOWED
+        return _judgement(vnpu, Shield(Verdict.UNKNOWN, why.value, WHY_TEXT[why]), known, look)
     may_shorten = vnpu.identity in look.shorten
     is_due = known.is_due(look.at, bounds)
     is_shortened = not is_due and may_shorten and known.is_due(look.at, bounds, is_short=True)
