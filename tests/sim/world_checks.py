@@ -98,18 +98,22 @@ class Checks:
     #: The cycle of which the first look was taken, and the cards that had something due then.
     _cycle: int = -1
     _many: frozenset[str] = frozenset()
+    _boots: int = 1
     destroyed: int = 0
 
     def begun(self, daemon: Daemon) -> None:
         """A run began: nothing counts any more."""
         self.daemon = daemon
         self._waits.clear()
-        self._calls.clear()
+        if self.world.boots != self._boots:
+            # Within a boot the rates span its runs.
+            self._calls.clear()
+            self._boots = self.world.boots
         self._called_on.clear()
         self._card_able_since.clear()
         self._agreed.clear()
         self._due_while_latched.clear()
-        self._was_latched = False
+        self._was_latched = daemon.reclaimer.is_latched
         self._able_since = self.world.time.now
         self._looked_at = 0.0
 
@@ -153,6 +157,7 @@ class Checks:
             return False
         of_card = any(unknown.card == card.name for unknown in snapshot.unknowns)
         clean = vnpu.host is Finding.CLEAN and vnpu.descriptors is Finding.CLEAN and vnpu.use is Use.IDLE
+        clean = clean and vnpu.has_node and not vnpu.card_named_by
         return clean and not of_card and not vnpu.fault and vnpu.pin is PinHold.NONE and is_hamis_template(CHIP_NAME, vnpu.template)
 
     @staticmethod

@@ -1,5 +1,6 @@
 """The real core of reclaiming as the daemon of the world drives it: in the order of the destruction contract, with nothing of its own."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from devward.reclaim.confirmation import Progress, step
 from devward.reclaim.contract import Chosen, Go, Prepared, decide, prepare
 from devward.reclaim.controls import Controls, permission
 from devward.reclaim.history import History, act, see
+from devward.reclaim.kept import from_values, to_values
 from devward.reclaim.limits import Breaker, Spent, begin_cycle, choose, due, reclaimed_cards, release, spend, watch
 from devward.reclaim.look import Look, VnpuFacts
 from devward.reclaim.verdict import Judgement, judge
@@ -23,12 +25,16 @@ class Core:
     """The real one."""
 
     def __init__(self, daemon: Daemon) -> None:
-        """Nothing is inherited."""
+        """Of an earlier run only the breaker and the tries of the hour are known."""
+        self._settings = daemon.settings
+        self._boot_id = daemon.world.boot_id
         self._bounds = daemon.settings.bounds
         self._rates = daemon.settings.rates
         self._progress = Progress()
-        self._spent = Spent()
-        self._breaker = Breaker()
+        self._breaker, self._spent = Breaker(), Spent()
+        if daemon.settings.kept_of_reclaiming is not None:
+            kept = json.loads(json.dumps(daemon.settings.kept_of_reclaiming))
+            self._breaker, self._spent = from_values(kept, self._boot_id)
         self._chosen: dict[str, Chosen] = {}
         self._prepared: Prepared | None = None
         self._judgements: Mapping[str, Judgement] = {}
@@ -43,6 +49,7 @@ class Core:
     def release(self) -> None:
         """Release the breaker."""
         self._breaker = release(self._breaker)
+        self._keep()
 
     def asks(self, picture: Picture, pins: PinReport) -> frozenset[str]:
         """Return the names of the vNPUs to search the host for."""
@@ -56,6 +63,7 @@ class Core:
         eligible = due(self._judgements, self._progress)
         present = {vnpu.identity for vnpu in look.vnpus if vnpu.identity}
         self._breaker = watch(self._breaker, eligible, reclaimed_cards(look), present)
+        self._keep()
         unknowns = look.snapshot.unknowns if look.snapshot is not None else ()
         if not permission(self._all(controls), unknowns).may_destroy:
             return ()
@@ -89,7 +97,11 @@ class Core:
         if self._prepared is None:
             return None
         answer = decide(self._prepared, now=at, sequence=sequence, controls=self._all(controls), is_intent_taken=is_intent_taken)
-        return answer.expected if isinstance(answer, Go) else None
+        if not isinstance(answer, Go):
+            return None
+        # Kept before the broker is asked: whoever ends meanwhile does not forget the try.
+        self._keep(spend(self._spent, self._prepared.chosen.due.card, at))
+        return answer.expected
 
     def conclude(self, said: Said, at: float) -> None:
         """Take in an answer."""
@@ -101,6 +113,7 @@ class Core:
             aftermath = refused(said.refusal, said.code, "") if said.refusal is not None else unanswered("")
         if aftermath.was_tried:
             self._spent = spend(self._spent, one.card, at)
+        self._keep()
         self._history, _ = act(self._history, one.identity, "made-up", aftermath.result, at=at, at_usec=1)
         self.is_forbidden = self.is_forbidden or aftermath.forbids
         self._progress = conclude(self._progress, one.identity, aftermath, at)
@@ -108,6 +121,9 @@ class Core:
     def _judged(self, look: Look) -> None:
         self._judgements = judge(self._progress, look, self._bounds)
         self._history, _ = see(self._history, look, self._progress, self._judgements)
+
+    def _keep(self, spent: Spent | None = None) -> None:
+        self._settings.kept_of_reclaiming = to_values(self._breaker, spent or self._spent, self._boot_id)
 
     def _all(self, controls: Controls) -> Controls:
         return replace(controls, is_breaker_latched=self._breaker.is_latched, is_forbidden=self.is_forbidden)

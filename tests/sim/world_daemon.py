@@ -107,6 +107,8 @@ class Settings:
     accepted: str = ""
     #: The journal takes records.
     journal: bool = True
+    #: What the reclaimer keeps, as values of JSON; None: nothing yet.
+    kept_of_reclaiming: object = None
     #: What is in the state file; anything but a Recollection is a damaged one.
     kept: object = field(default_factory=Recollection)
 
