@@ -104,6 +104,7 @@ class Checks:
     def begun(self, daemon: Daemon) -> None:
         """A run began: nothing counts any more."""
         self.daemon = daemon
+        self._require_cause()
         self._waits.clear()
         if self.world.boots != self._boots:
             # Within a boot the rates span its runs.
@@ -113,7 +114,6 @@ class Checks:
         self._card_able_since.clear()
         self._agreed.clear()
         self._due_while_latched.clear()
-        self._was_latched = daemon.reclaimer.is_latched
         self._able_since = self.world.time.now
         self._looked_at = 0.0
 
@@ -287,10 +287,7 @@ class Checks:
         """Hold what was not done against what must be done in time."""
         daemon, now = self._daemon, self.world.time.now
         settings, pace = daemon.settings, daemon.settings.bounds.normal
-        is_latched = daemon.reclaimer.is_latched
-        if is_latched and not self._was_latched and len(self._due_cards(exact=False)) < 2:
-            self.broken(Rule.BREAKER, "it holds without a cause")
-        self._was_latched = is_latched
+        is_latched = self._require_cause()
         if is_latched:
             self._due_while_latched |= self._waits.keys()
         off = settings.paused or settings.mode is not ReclaimMode.ENFORCE or settings.kill_switch is not Switch.ABSENT
@@ -310,6 +307,14 @@ class Checks:
             )
             if now > latest + _SLACK:
                 self.broken(Rule.LATE, f"card {wait.card}: {wait}, now {now:.0f}")
+
+    def _require_cause(self) -> bool:
+        """Return whether the breaker holds, for which there must have been a cause when it began to."""
+        is_latched = self._daemon.reclaimer.is_latched
+        if is_latched and not self._was_latched and len(self._due_cards(exact=False)) < 2:
+            self.broken(Rule.BREAKER, "it holds without a cause")
+        self._was_latched = is_latched
+        return is_latched
 
     @property
     def _interval(self) -> float:
