@@ -99,6 +99,8 @@ class Checks:
     _cycle: int = -1
     _many: frozenset[str] = frozenset()
     _boots: int = 1
+    #: When the hour's tries were last spent.
+    spent_at: float = -1.0
     destroyed: int = 0
 
     def begun(self, daemon: Daemon) -> None:
@@ -109,6 +111,7 @@ class Checks:
         if self.world.boots != self._boots:
             # Within a boot the rates span its runs.
             self._calls.clear()
+            self.spent_at = -1.0
             self._boots = self.world.boots
         self._called_on.clear()
         self._card_able_since.clear()
@@ -292,6 +295,8 @@ class Checks:
             self._due_while_latched |= self._waits.keys()
         off = settings.paused or settings.mode is not ReclaimMode.ENFORCE or settings.kill_switch is not Switch.ABSENT
         spent = sum(now - at <= _HOUR for at, _, _ in self._calls) >= settings.rates.per_hour
+        if spent:
+            self.spent_at = now
         broker = daemon.broker
         held_up = off or is_latched or spent or daemon.reclaimer.is_forbidden or not settings.journal
         if held_up or broker.is_away or broker.is_stuck or broker.faults or broker.list_lies:

@@ -1,7 +1,7 @@
 """Everything that can happen to the world, each by its name: here, that time passes, and what happens to Pods and their containers.
 
-What happens to the kubelet and the API server is in world_cluster_events.py, and in world_host_events.py what happens to vNPUs, the host,
-the broker and the daemon. An event that finds nothing to happen to does
+What happens to the kubelet and the API server is in world_cluster_events.py, to vNPUs, the host and the broker in world_host_events.py, and
+to the daemon in world_daemon_events.py. An event that finds nothing to happen to does
 nothing, and is not counted.
 """
 

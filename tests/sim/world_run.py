@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from devward.cluster.containers import FAILING, STARTING
-from sim import world_cluster_events, world_host_events
+from sim import world_cluster_events, world_daemon_events, world_host_events
 from sim.world_api import Trouble
 from sim.world_broker import Blind, DestroyFault, ListLie
 from sim.world_checks import Broken
@@ -28,6 +28,7 @@ from sim.world_scene import Event, Plan, Scene, failing_prefix
 
 # Their events are in the table once they are imported.
 assert world_cluster_events
+assert world_daemon_events
 assert world_host_events
 
 Make = Callable[[Daemon], Reclaimer]
@@ -48,6 +49,7 @@ _WEIGHTS: Final = {
     "destroy-fault": 3,
     "breaker-released": 6,
     "daemon-restarted": 2,
+    "nudge": 4,
     "reboot": 1,
 }
 #: Of what besides time a history consists; each takes some of these alone, so that there is quiet too.
@@ -88,7 +90,7 @@ def plan_of(seed: int) -> Plan:
         managed=dice.choice((1, 1, 2, 2, 3, 4)),
         unmanaged=dice.choice((0, 1)),
         blind=dice.choice((Blind.NONE, *Blind)),
-        grace=dice.choice((600.0, 240.0, 180.0)),
+        grace=dice.choice((600.0, 240.0, 180.0, 90.0)),
         ends_calmly=seed % _CALM == 0,
     )
 

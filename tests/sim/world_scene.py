@@ -137,7 +137,7 @@ class Scene:
         latest = world.time.now - pace.grace - 9 * pace.interval
         for vnpu in world.hardware.vnpus.values():
             is_ours = world.hardware.cards[vnpu.phy].managed and vnpu.template in TEMPLATES and not self.checks.is_pinned(vnpu)
-            since = max(vnpu.abandoned_at or 0.0, seen, world.seen_making.get(vnpu.phy, 0.0))
+            since = max(vnpu.abandoned_at or 0.0, seen, self.checks.spent_at, world.seen_making.get(vnpu.phy, 0.0))
             if vnpu.abandoned_at is not None and is_ours and since < latest:
                 self.checks.broken(Rule.LATE, f"vNPU {vnpu.vdev} ({vnpu.serial}), nobody's since {vnpu.abandoned_at:.0f}")
         world.count("ended-calmly")
