@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Writes the man pages that follow from code: devward.toml(5) from the configuration's schema, org.devward.Devward1(5) from the interface
-XML, and the tables of devwardd(8) from the reason codes, the observations of a snapshot and the kinds of journal records. A test holds the
-pages in the tree to them.
+XML, and the tables of devwardd(8) from the codes that there are, the observations of a snapshot and the kinds of journal records. A test
+holds the pages in the tree to them.
 
     packaging/man/generate.py [DIRECTORY]      write them, by default beside this file
 """
@@ -9,6 +9,7 @@ pages in the tree to them.
 import re
 import sys
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -19,6 +20,10 @@ sys.path.insert(0, str(REPOSITORY / "src"))
 from devward import __version__, config, names  # noqa: E402  # the tree's own package, whatever is installed
 from devward.cluster.observations import LEFT_OUT, TABLE, Observation  # noqa: E402
 from devward.model import REASON_TEXT, Reason  # noqa: E402
+from devward.reclaim.contract import NO_TEXT  # noqa: E402
+from devward.reclaim.controls import BLOCKED_TEXT  # noqa: E402
+from devward.reclaim.limits import LIMIT_TEXT  # noqa: E402
+from devward.reclaim.reasons import WHY_TEXT  # noqa: E402
 
 DOC = "org.gtk.GDBus.DocString"
 EMITS = "org.freedesktop.DBus.Property.EmitsChangedSignal"
@@ -27,6 +32,8 @@ DATE = "December 2026"
 MARK_REASONS = '.\\" @REASONS@'
 MARK_EVENTS = '.\\" @EVENTS@'
 MARK_OBSERVATIONS = '.\\" @OBSERVATIONS@'
+MARK_BLOCKS = '.\\" @BLOCKS@'
+MARK_VERDICTS = '.\\" @VERDICTS@'
 
 
 def escape(text: str) -> str:
@@ -108,6 +115,8 @@ def toml_page() -> str:
 def toml(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(toml(item) for item in value) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
@@ -229,7 +238,25 @@ def daemon_page() -> str:
     ]
     page = page.replace("@VERSION@", __version__).replace("@DATE@", DATE)
     page = page.replace(MARK_REASONS, "\n".join(reasons)).replace(MARK_EVENTS, "\n".join(events))
+    page = page.replace(MARK_BLOCKS, "\n".join(coded(BLOCKED_TEXT))).replace(MARK_VERDICTS, "\n".join(verdicts()))
     return page.replace(MARK_OBSERVATIONS, "\n".join(observations()))
+
+
+def coded(texts: Mapping[str, str]) -> list[str]:
+    """A list of codes, each with its sentence."""
+    return [line for code, text in texts.items() for line in (".TP", f".B {escape(code)}", escape(text))]
+
+
+def verdicts() -> list[str]:
+    """Why a vNPU may be destroyed, has to wait, or was not destroyed after all."""
+    return [
+        ".SS Verdicts",
+        *coded(WHY_TEXT),
+        ".SS Limits, where it might be destroyed and is not yet",
+        *coded(LIMIT_TEXT),
+        ".SS What is found right before it would be destroyed",
+        *coded(NO_TEXT),
+    ]
 
 
 def observations() -> list[str]:

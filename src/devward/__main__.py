@@ -41,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="remove the CDI files that are exactly what devwardd wrote, say what is left and why, and exit; no devwardd may run",
     )
+    result.add_argument("--no-reclaim", action="store_true", help="destroy no vNPU, whatever the configuration or anybody on the bus says")
     result.add_argument("--bus", metavar="ADDRESS", help="connect to this D-Bus address instead of the system bus")
     result.add_argument("--state-directory", metavar="DIRECTORY", help=f"instead of $STATE_DIRECTORY or {names.STATE_DIRECTORY}")
     result.add_argument("--runtime-directory", metavar="DIRECTORY", help=f"instead of $RUNTIME_DIRECTORY or {names.RUNTIME_DIRECTORY}")
@@ -100,6 +101,7 @@ def _serve(given: argparse.Namespace, main_file: str, dropins: str | None) -> in
         state_directory=_state_directory(given),
         runtime_directory=_runtime_directory(given),
         bus_address=given.bus,
+        no_reclaim=given.no_reclaim,
     )
     return app.run(options, clock, notifier)
 

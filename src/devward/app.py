@@ -8,7 +8,7 @@ import socket
 import sys
 import uuid
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from devward import __version__, config, names
 from devward.allocation import AllocationCheck
@@ -19,6 +19,7 @@ from devward.cdi.decision import Candidate
 from devward.cdi.reconciler import CdiReconciler, PassRequest
 from devward.cdi.sources import HypervisorSource, qualified
 from devward.clock import Clock
+from devward.cluster.room import ClusterRoom
 from devward.config import LoadedConfig
 from devward.devices import registry as devices
 from devward.devices.health import DeviceState, sentence
@@ -33,10 +34,14 @@ from devward.notify import Notifier
 from devward.npu.room import NpuRoom
 from devward.npu.sources import CardSource, VnpuSource
 from devward.pinning import Pinning
+from devward.reclaim.room import ReclaimRoom
 from devward.remembered import Remembered, with_bounded_pause
 from devward.service import Identification, Service, own_request
 from devward.state import Lock, StateStore
 from devward.worker import Worker
+
+if TYPE_CHECKING:  # a host without NPUs loads nothing of them
+    from devward.cluster.owners import Judge
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +63,7 @@ class Options:
     state_directory: str
     runtime_directory: str
     bus_address: str | None
+    no_reclaim: bool = False
 
 
 class Daemon:
@@ -101,6 +107,7 @@ class Daemon:
             call=self._call,
             on_change=self._npus_changed,
             has_pins=lambda: bool(self._remembered.state.pins),
+            claims=self._claims,
         )
         self._registry = DeviceRegistry(
             self._loaded.config.hypervisor,
@@ -120,6 +127,29 @@ class Daemon:
             self._pins_changed,
             spec_path=lambda: self._reconciler.view(names.VNPU_CDI_KIND).file,
         )
+        self._cluster = ClusterRoom(
+            self._loaded.config.cluster,
+            self._npus,
+            state_directory=self._options.state_directory,
+            clock=self._clock,
+            has_pinned=lambda: self._pins.has_vnpus,
+            judge=self._judge,
+            on_change=self._owners_changed,
+        )
+        self._reclaim = ReclaimRoom(
+            self._loaded.config.reclaim,
+            self._npus,
+            remembered=self._remembered,
+            state_directory=self._options.state_directory,
+            audit=self._audit,
+            clock=self._clock,
+            new_id=_new_id,
+            no_reclaim=self._options.no_reclaim,
+            pins=self._pins.report,
+            look=self._cluster.look,
+            on_change=self._publish_soon,
+            on_reclaimed=self._reclaimed,
+        )
         self._reconciler = CdiReconciler(
             self._loaded.config.cdi,
             sources=(HypervisorSource(self._candidates), CardSource(self._npus), VnpuSource(self._npus, self._pins.report)),
@@ -136,6 +166,8 @@ class Daemon:
             registry=self._registry,
             reconciler=self._reconciler,
             npus=self._npus,
+            cluster=self._cluster,
+            reclaim=self._reclaim,
             pins=self._pins,
             remembered_state=self._remembered,
             audit=self._audit,
@@ -173,6 +205,8 @@ class Daemon:
             return self._leave(lost)
         finally:
             self._service.stopping_now = True
+            # A vNPU that is being destroyed is waited for first, and its outcome put on record; the service manager hears meanwhile.
+            await self._reclaim.finish()
             if self._recheck is not None:
                 self._recheck.cancel()
             for task in (pulse, lost, stop, first, *self._tasks):
@@ -193,6 +227,8 @@ class Daemon:
         """End in the order opposite to the start, each step within a bound."""
         try:
             async with asyncio.timeout(STOP_DEADLINE):
+                await self._cluster.close()
+                self._reclaim.close()
                 await self._npus.close()
                 await self._registry.close()
                 await self._reconciler.close()
@@ -285,11 +321,25 @@ class Daemon:
         self._npus_changed()
 
     def _npus_changed(self) -> None:
+        self._cluster.npus_changed()
+        self._owners_changed()
+
+    def _judge(self) -> "Judge":
+        return self._reclaim.judge()
+
+    def _claims(self, die: str) -> tuple[Reason, str] | None:
+        return self._cluster.objection(die)
+
+    def _owners_changed(self) -> None:
         self._reconciler.nudge(Trigger.UDEV)
         self._publish_soon()
 
     def _repaired(self, file: str, cause: RepairCause) -> None:
         self._bus.spec_repaired(file, cause)
+        self._publish_soon()
+
+    def _reclaimed(self, vdev: int, phy: int, template: str, request_id: str) -> None:
+        self._bus.vnpu_reclaimed(vdev, phy, template, request_id)
         self._publish_soon()
 
     def _refused(self, device: str, node: str, allocation: Allocation, request: ActionRequest) -> None:
@@ -384,6 +434,8 @@ class Daemon:
         self._logs.set_log_level(loaded.config.log.level)
         self._registry.configure(loaded.config.hypervisor)
         await self._npus.configure(loaded.config.npu)
+        await self._cluster.configure(loaded.config.cluster)
+        await self._reclaim.configure(loaded.config.reclaim)
         await self._reconciler.configure(loaded.config.cdi)
         self._loaded = loaded
         self._audit.event(

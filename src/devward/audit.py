@@ -69,6 +69,12 @@ _PRIORITIES: Final[Mapping[str, Priority]] = MappingProxyType(
         "card-gone": Priority.WARNING,
         "vnpu-appeared": Priority.NOTICE,
         "vnpu-gone": Priority.NOTICE,
+        "vnpu-reclaim": Priority.NOTICE,
+        "reclaim-refused": Priority.NOTICE,
+        "reclaim-blocked": Priority.WARNING,
+        "reclaim-unblocked": Priority.NOTICE,
+        "mass-reclaim": Priority.ERROR,
+        "vnpu-vanished": Priority.WARNING,
         "broker-kill": Priority.WARNING,
         "flapping": Priority.WARNING,
         "internal-error": Priority.ERROR,
@@ -79,6 +85,7 @@ _PRIORITIES: Final[Mapping[str, Priority]] = MappingProxyType(
 
 _ACT = (names.FIELD_OUTCOME, names.FIELD_REQUEST_ID, names.FIELD_REASON)
 _DEVICE = (names.FIELD_DEVICE, names.FIELD_REASON)
+_VNPU = (names.FIELD_VNPU, names.FIELD_CARD)
 _SPEC = (names.FIELD_CDI_FILE, names.FIELD_REASON)
 #: The fields that systemd/devward.catalog puts into its text, by kind; a record of that kind always has them. Only what
 #: is short: in place of a value of some thousand bytes journalctl prints the field's name.
@@ -109,6 +116,11 @@ CATALOG_FIELDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "card-gone": (names.FIELD_SUBJECT,),
         "vnpu-appeared": (names.FIELD_SUBJECT, names.FIELD_COUNT),
         "vnpu-gone": (names.FIELD_SUBJECT, names.FIELD_COUNT),
+        "vnpu-reclaim": (*_VNPU, *_ACT),
+        "reclaim-refused": (*_VNPU, names.FIELD_REASON),
+        "reclaim-blocked": (names.FIELD_REASON,),
+        "mass-reclaim": (names.FIELD_COUNT,),
+        "vnpu-vanished": _VNPU,
         "broker-kill": (names.FIELD_SUBJECT, *_ACT),
         "flapping": (names.FIELD_SUBJECT, names.FIELD_COUNT),
         "leftovers-swept": (names.FIELD_COUNT,),
@@ -127,6 +139,10 @@ class Details(TypedDict, total=False):
     sender: str | None
     #: One node, or several.
     device: str | Sequence[str] | None
+    #: The identity of a vNPU, the name of an NPU, and UIDs of Pods.
+    vnpu: str | None
+    card: str | None
+    pod_uid: str | Sequence[str] | None
     cdi_file: str | None
     subject: str | None
     cause: str | None
@@ -153,6 +169,9 @@ _FIELD_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "trigger": names.FIELD_TRIGGER,
         "sender": names.FIELD_CALLER,
         "device": names.FIELD_DEVICE,
+        "vnpu": names.FIELD_VNPU,
+        "card": names.FIELD_CARD,
+        "pod_uid": names.FIELD_POD_UID,
         "cdi_file": names.FIELD_CDI_FILE,
         "subject": names.FIELD_SUBJECT,
         "cause": names.FIELD_CAUSE,

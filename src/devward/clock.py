@@ -1,4 +1,4 @@
-"""The two clocks, injected everywhere so that tests can turn them, and the coalescing of bursts."""
+"""The clocks, injected everywhere so that tests can turn them, and the coalescing of bursts."""
 
 import asyncio
 import time
@@ -11,6 +11,10 @@ class Clock:
     def monotonic(self) -> float:
         """Seconds of CLOCK_MONOTONIC."""
         return time.monotonic()
+
+    def boottime(self) -> float:
+        """Seconds of CLOCK_BOOTTIME, which counts on while the host is suspended."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def realtime_usec(self) -> int:
         """Microseconds of CLOCK_REALTIME."""

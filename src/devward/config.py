@@ -9,12 +9,13 @@ import stat
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
 from devward import names
 from devward.errors import ConfigError
-from devward.model import CdiMode, DeviceKind, Finding, NpuDevices, Reason, WithdrawPolicy
+from devward.model import CdiMode, ClusterRead, DeviceKind, Finding, Manage, NpuDevices, Reason, ReclaimMode, WithdrawPolicy
 from devward.text import printable
 
 MAXIMUM_FILE_SIZE = 1 << 20
@@ -22,6 +23,10 @@ UINT32_MAXIMUM = (1 << 32) - 1
 #: The reference plugin's fallback for an owner that is not a number of 32 bits: "nobody".
 FALLBACK_OWNER = 65534
 DEFAULT = "default"
+#: What stands in a file for a value that devward finds out by itself.
+AUTO = "auto"
+#: What stands in a file for every card.
+ALL = "all"
 
 
 class _Wrong(ValueError):
@@ -60,7 +65,7 @@ def _integer(minimum: int, maximum: int) -> Callable[[object], int]:
     return parse
 
 
-def _choice(choices: type[CdiMode] | type[WithdrawPolicy] | type[NpuDevices]) -> Callable[[object], object]:
+def _choice(choices: type[StrEnum]) -> Callable[[object], object]:
     def parse(value: object) -> object:
         if not isinstance(value, str) or value not in list(choices):
             raise _Wrong(f"must be one of {', '.join(choices)}, is {_shown(value)}")
@@ -86,6 +91,30 @@ def _path(value: object) -> str:
     return value
 
 
+def _path_or_auto(value: object) -> str:
+    if value == AUTO:
+        return ""
+    if not isinstance(value, str) or not value.startswith("/"):
+        raise _Wrong(f'must be "{AUTO}" or an absolute path, is {_shown(value)}')
+    return _path(value)
+
+
+def _node_or_auto(value: object) -> str:
+    if value == AUTO:
+        return ""
+    if not isinstance(value, str) or not names.NODE_NAME.fullmatch(value):
+        raise _Wrong(
+            f'must be "{AUTO}" or the name of a Node: small letters, digits, "-" and ".", 253 characters at most, is {_shown(value)}'
+        )
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _Wrong(f"must be true or false, is {_shown(value)}")
+    return value
+
+
 def _paths(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= 16:
         raise _Wrong(f"must be a list of 1 to 16 paths, is {_shown(value)}")
@@ -96,10 +125,10 @@ def _paths(value: object) -> tuple[str, ...]:
 
 
 def _devices(value: object) -> tuple[DeviceKind, ...] | None:
-    if value == "auto":
+    if value == AUTO:
         return None
     if not isinstance(value, list):
-        raise _Wrong(f'must be "auto" or a list of device nodes, is {_shown(value)}')
+        raise _Wrong(f'must be "{AUTO}" or a list of device nodes, is {_shown(value)}')
     known = {f"{names.DEVICE_DIRECTORY}/{kind}": kind for kind in DeviceKind}
     for item in value:
         if not isinstance(item, str) or item not in known:
@@ -107,6 +136,28 @@ def _devices(value: object) -> tuple[DeviceKind, ...] | None:
     if len(set(value)) != len(value):
         raise _Wrong("names a device twice")
     return tuple(known[item] for item in value)
+
+
+def _cards(value: object) -> tuple[str, ...] | None:
+    if value == ALL:
+        return None
+    if not isinstance(value, list):
+        raise _Wrong(f'must be "{ALL}" or a list of names and die ids of cards, is {_shown(value)}')
+    # Of NPUs nothing is loaded before it is needed.
+    from devward.npu.numbering import CARD_NAME, DIE
+
+    cards = []
+    for item in value:
+        die = item.upper() if isinstance(item, str) and item.isascii() else ""
+        if isinstance(item, str) and CARD_NAME.fullmatch(item):
+            cards.append(item)
+        elif DIE.fullmatch(die):
+            cards.append(die)
+        else:
+            raise _Wrong(f"must name cards as p007, or by die id as five groups of eight hexadecimal digits, not {_shown(item)}")
+    if len(set(cards)) != len(cards):
+        raise _Wrong("names a card twice")
+    return tuple(cards)
 
 
 def _mode(value: object) -> int | None:
@@ -205,6 +256,63 @@ KEYS: tuple[Key, ...] = (
         "The group of the device nodes of NPUs inside a container. user: that of the user that the container runs as.",
     ),
     Key(
+        "cluster", "read", "auto", _choice(ClusterRead), "auto or off",
+        "auto: on a host with NPUs, read from the kubelet, its checkpoint and the API server who owns them. Nothing is ever written there."
+        " off: ask nobody; who owns a vNPU is then never known.",
+    ),
+    Key(
+        "cluster", "kubeconfig", AUTO, _path_or_auto, '"auto" or an absolute path',
+        "Where the API server is and with which credentials it is asked. auto: the kubelet's own kubeconfig. The service sees nothing below"
+        " /home, /root and /run/user, and a /tmp of its own.",
+    ),
+    Key(
+        "cluster", "node_name", AUTO, _node_or_auto, '"auto" or the name of a Node',
+        "The Node that this host is. auto: the one in the kubelet's client certificate. Needed where the kubeconfig has a token, or another"
+        " certificate than the kubelet's.",
+    ),
+    Key(
+        "cluster", "allow_exec", default=False, parse=_flag, domain="true or false",
+        doc="Whether a program that the kubeconfig names for its credentials may be started, inside the service's sandbox. Such a"
+        " kubeconfig is refused otherwise.",
+    ),
+    Key(
+        "reclaim", "mode", "enforce", _choice(ReclaimMode), "enforce, observe or off",
+        "enforce: destroy vNPUs that nobody owns. observe: judge them, wait and tell, and destroy nothing. off: do none of that."
+        " SetReclaimMode overrides this until it is called again, over a restart too.",
+    ),
+    Key(
+        "reclaim", "grace", 600, _integer(1, 604_800), "seconds, 1 to 604800",
+        "How long nobody must have had a vNPU before it may be destroyed.",
+    ),
+    Key(
+        "reclaim", "confirmations", 3, _integer(1, 1000), "1 to 1000",
+        "How many looks in a row must have shown that. Each rests on evidence of its own, taken anew.",
+    ),
+    Key(
+        "reclaim", "interval", 60, _integer(1, 3600), "seconds, 1 to 3600",
+        "How long after a look the next one can count at the earliest, and how often it is looked by itself.",
+    ),
+    Key(
+        "reclaim", "cards", ALL, _cards, '"all" or a list of names such as "p007", or of die ids',
+        "The NPUs whose vNPUs may be destroyed. An empty list means none. The others are only observed.",
+    ),
+    Key(
+        "reclaim", "manage", "hami", _choice(Manage), "hami or all",
+        "hami: only vNPUs with a template of HAMi's, on NPUs that HAMi hands out, are destroyed. all: others too. Every other evidence is"
+        " wanted all the same.",
+    ),
+    Key(
+        "reclaim", "per_card", 1, _integer(1, 16), "vNPUs of a cycle, 1 to 16",
+        "How many vNPUs of one NPU a cycle may destroy. An attempt counts, whatever came of it.",
+    ),
+    Key("reclaim", "per_node", 4, _integer(1, 64), "vNPUs of a cycle, 1 to 64", "How many vNPUs a cycle may destroy in all."),
+    Key("reclaim", "per_hour", 16, _integer(1, 1024), "vNPUs of an hour, 1 to 1024", "How many vNPUs may be destroyed in an hour."),
+    Key(
+        "reclaim", "kill_switch", names.KILL_SWITCH, _path, "an absolute path",
+        "As long as anything is at this path, be it an empty file, nothing is destroyed; nor where that cannot be told. It is looked at"
+        " right before each destruction.",
+    ),
+    Key(
         "log", "level", "info", _word("debug", "info", "notice", "warning", "err"), "debug, info, notice, warning or err",
         "The least important messages that are logged. Audit records are always written.",
     ),
@@ -248,6 +356,32 @@ class NpuConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """Section `cluster`; `kubeconfig` and `node_name` are empty for auto."""
+
+    read: ClusterRead = ClusterRead.AUTO
+    kubeconfig: str = ""
+    node_name: str = ""
+    allow_exec: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimConfig:
+    """Section `reclaim`; `grace` and `interval` in seconds, `cards` names and die ids in capitals, or None for all."""
+
+    mode: ReclaimMode = ReclaimMode.ENFORCE
+    grace: int = 600
+    confirmations: int = 3
+    interval: int = 60
+    cards: tuple[str, ...] | None = None
+    manage: Manage = Manage.HAMI
+    per_card: int = 1
+    per_node: int = 4
+    per_hour: int = 16
+    kill_switch: str = names.KILL_SWITCH
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     """Section `log`."""
 
@@ -262,6 +396,8 @@ class Config:
     hypervisor: HypervisorConfig
     cdi: CdiConfig
     npu: NpuConfig
+    cluster: ClusterConfig
+    reclaim: ReclaimConfig
     log: LogConfig
 
 
@@ -314,6 +450,8 @@ def build(documents: list[tuple[str, bytes]]) -> LoadedConfig:
         HypervisorConfig(**_section("hypervisor", values)),
         CdiConfig(**_section("cdi", values)),
         NpuConfig(**_section("npu", values)),
+        ClusterConfig(**_section("cluster", values)),
+        ReclaimConfig(**_section("reclaim", values)),
         LogConfig(**_section("log", values)),
     )
     return LoadedConfig(config, MappingProxyType(sources), tuple(warnings.values()))
@@ -327,11 +465,14 @@ def effective(loaded: LoadedConfig) -> list[tuple[str, object, str]]:
 
 def _plain(key: Key, value: object) -> object:
     if key.path == "hypervisor.devices":
-        return "auto" if value is None else [f"{names.DEVICE_DIRECTORY}/{kind}" for kind in value]  # type: ignore[attr-defined] # a tuple here
+        return AUTO if value is None else [f"{names.DEVICE_DIRECTORY}/{kind}" for kind in value]  # type: ignore[attr-defined] # a tuple here
     if key.name == "expected_mode" and isinstance(value, int):
         return f"{value:04o}"
+    if key.default == AUTO and value == "":
+        return AUTO
     if value is None:
-        return "user" if key.section == "npu" else "any"
+        # The word that stands for it is the default of every such key.
+        return key.default
     return list(value) if isinstance(value, tuple) else value
 
 

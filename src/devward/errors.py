@@ -74,6 +74,18 @@ class NoSuchPin(DevwardError):
     code = "no-such-pin"
 
 
+class NoSuchNode(DevwardError):
+    """The API server's Node of this host has not that UID, or nothing is known of it."""
+
+    code = "no-such-node"
+
+
+class NoSuchVnpu(DevwardError):
+    """No vNPU has that id and identity: it is not there, or the id is another vNPU's by now."""
+
+    code = "no-such-vnpu"
+
+
 class NotReady(DevwardError):
     """The first pass over devices and specs is not done yet."""
 
@@ -107,6 +119,8 @@ DBUS_ERROR_NAMES: dict[type[DevwardError], str] = {
     NoSuchDevice: names.ERROR_PREFIX + "NoSuchDevice",
     NoSuchSpec: names.ERROR_PREFIX + "NoSuchSpec",
     NoSuchPin: names.ERROR_PREFIX + "NoSuchPin",
+    NoSuchNode: names.ERROR_PREFIX + "NoSuchNode",
+    NoSuchVnpu: names.ERROR_PREFIX + "NoSuchVnpu",
     NotReady: names.ERROR_PREFIX + "NotReady",
     ConfigRefused: names.ERROR_PREFIX + "ConfigRefused",
     Stopping: names.ERROR_PREFIX + "Stopping",

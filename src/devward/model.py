@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 
-#: The longest pause of repairs that can be asked for, in seconds.
+#: The longest pause of repairs, or of reclaiming, that can be asked for, in seconds.
 MAXIMUM_PAUSE_SECONDS = 604_800
 #: The most pins that are kept, and the longest reason of one, in characters. A host has 64 NPUs and 1024 vNPUs at the most.
 MAXIMUM_PINS = 2048
@@ -83,8 +83,44 @@ class CdiMode(StrEnum):
     OFF = "off"
 
 
+class ReclaimMode(StrEnum):
+    """What devward may do with orphans: vNPUs that nobody owns."""
+
+    ENFORCE = "enforce"
+    #: Everything but the destruction.
+    OBSERVE = "observe"
+    OFF = "off"
+
+
+class Manage(StrEnum):
+    """Whose cards are reclaimed on."""
+
+    #: Those that HAMi hands out, and of their vNPUs those with a template of HAMi's.
+    HAMI = "hami"
+    #: All. Every other evidence is wanted all the same.
+    ALL = "all"
+
+
+class ReclaimState(StrEnum):
+    """What reclaiming is doing. The first of these that holds is shown."""
+
+    OFF = "off"
+    PAUSED = "paused"
+    OBSERVING = "observing"
+    MASS_RECLAIM = "mass-reclaim"
+    BLOCKED = "blocked"
+    ENFORCING = "enforcing"
+
+
 class NpuDevices(StrEnum):
     """Which NPUs are watched."""
+
+    AUTO = "auto"
+    OFF = "off"
+
+
+class ClusterRead(StrEnum):
+    """Whether the kubelet and the API server are asked who owns the NPUs."""
 
     AUTO = "auto"
     OFF = "off"
@@ -223,9 +259,15 @@ class Reason(StrEnum):
     VNPU_USE_UNKNOWN = "vnpu-use-unknown"
     VNPU_IN_USE = "vnpu-in-use"
     VNPU_CLAIMS_UNKNOWN = "vnpu-claims-unknown"
+    VNPU_NPU_CLAIMED = "vnpu-npu-claimed"
     VNPU_NOT_RECORDED = "vnpu-not-recorded"
     VNPU_RECORD_UNMATCHED = "vnpu-record-unmatched"
     VNPU_RECORDS_UNREADABLE = "vnpu-records-unreadable"
+    OWNERS_UNKNOWN = "owners-unknown"
+    OWNERS_NOT_KEPT = "owners-not-kept"
+    CLUSTER_CERTIFICATE = "cluster-certificate"
+    MASS_RECLAIM = "mass-reclaim"
+    RECLAIM_BLOCKED = "reclaim-blocked"
     PIN_UNMATCHED = "pin-unmatched"
     PIN_OTHER_IDENTITY = "pin-other-identity"
     # the daemon
@@ -324,9 +366,15 @@ REASON_TEXT: Mapping[Reason, str] = MappingProxyType(
         Reason.VNPU_USE_UNKNOWN: "The driver does not say whether the vNPU is in use.",
         Reason.VNPU_IN_USE: "The vNPU is in use, and cannot be given to another container.",
         Reason.VNPU_CLAIMS_UNKNOWN: "A kubelet runs on this host, and whether a Pod claims the vNPU's NPU is not known.",
+        Reason.VNPU_NPU_CLAIMED: "A Pod claims the vNPU's NPU, which may be given to nobody else.",
         Reason.VNPU_NOT_RECORDED: "vNPUs have no line in /etc/vnpu.cfg: they are gone after a reboot.",
         Reason.VNPU_RECORD_UNMATCHED: "Lines of /etc/vnpu.cfg are of vNPUs that do not exist: the driver makes them at the next boot.",
         Reason.VNPU_RECORDS_UNREADABLE: "The file /etc/vnpu.cfg cannot be read whole.",
+        Reason.OWNERS_UNKNOWN: "Who owns the vNPUs of this host cannot be told, and so every one of them counts as used.",
+        Reason.OWNERS_NOT_KEPT: "Which Pods were seen with NPUs could not be saved, and would be forgotten at a restart of devwardd.",
+        Reason.CLUSTER_CERTIFICATE: "The certificate with which the API server is asked expires soon, or has expired.",
+        Reason.MASS_RECLAIM: "vNPUs on too many NPUs became eligible at a time; none is reclaimed until an administrator releases that.",
+        Reason.RECLAIM_BLOCKED: "Reclaiming is stopped by a fault of this host or of devward, whatever is known of owners.",
         Reason.PIN_UNMATCHED: "The pin matches no NPU and no vNPU; it stays, for one that may come.",
         Reason.PIN_OTHER_IDENTITY: "The vNPU is not known to be the one that was pinned, as after a reboot: it is protected all the same,"
         " and must be pinned again to be offered.",
@@ -448,3 +496,15 @@ class ManagerView:
     cdi_paused_until_usec: int
     audit_dropped: int
     config_state: ConfigState
+    #: Why nothing is destroyed: what is unknown of the whole node, or stops it; a code, and the UID of the Pod where it is one's.
+    blocked_reasons: tuple[str, ...] = ()
+    blocked_since_usec: int = 0
+    #: When who owns what was looked at last, and when it is to be looked at again, events aside.
+    last_cycle_usec: int = 0
+    next_cycle_usec: int = 0
+    #: Of the certificate with which the API server is asked.
+    certificate_expires_usec: int = 0
+    #: Nothing is said to be at work before it is.
+    reclaim_mode: ReclaimMode = ReclaimMode.OFF
+    reclaim_state: ReclaimState = ReclaimState.OFF
+    reclaim_paused_until_usec: int = 0

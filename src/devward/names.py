@@ -3,6 +3,7 @@
 Bus names and paths, interfaces, polkit actions, journal fields, message ids and file locations. Nothing here does I/O.
 """
 
+import re
 from typing import Final
 
 # --- the bus -------------------------------------------------------------------------------------------------------
@@ -26,6 +27,10 @@ INTROSPECTABLE_INTERFACE: Final = "org.freedesktop.DBus.Introspectable"
 PROPERTIES_INTERFACE: Final = "org.freedesktop.DBus.Properties"
 OBJECT_MANAGER_INTERFACE: Final = "org.freedesktop.DBus.ObjectManager"
 
+# --- Kubernetes ----------------------------------------------------------------------------------------------------
+#: The name of a Node: a DNS subdomain of RFC 1123 (Kubernetes documentation, "Object Names and IDs").
+NODE_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+
 # --- polkit --------------------------------------------------------------------------------------------------------
 POLKIT_PREFIX: Final = "org.devward.devward1."
 ACTION_CHECK: Final = POLKIT_PREFIX + "check"
@@ -34,6 +39,7 @@ ACTION_RESCAN: Final = POLKIT_PREFIX + "rescan"
 ACTION_REPAIR_CDI: Final = POLKIT_PREFIX + "repair-cdi"
 ACTION_PROTECT: Final = POLKIT_PREFIX + "protect"
 ACTION_RELEASE: Final = POLKIT_PREFIX + "release"
+ACTION_RECLAIM: Final = POLKIT_PREFIX + "reclaim"
 
 # --- the journal ---------------------------------------------------------------------------------------------------
 SYSLOG_IDENTIFIER: Final = "devwardd"
@@ -48,6 +54,10 @@ FIELD_CALLER: Final = "DEVWARD_CALLER"
 FIELD_CALLER_UID: Final = "DEVWARD_CALLER_UID"
 FIELD_POLKIT_ACTION: Final = "DEVWARD_POLKIT_ACTION"
 FIELD_DEVICE: Final = "DEVWARD_DEVICE"
+#: The identity of a vNPU, the name of an NPU as on the bus, and the Pods that have it or may have left it.
+FIELD_VNPU: Final = "DEVWARD_VNPU"
+FIELD_CARD: Final = "DEVWARD_CARD"
+FIELD_POD_UID: Final = "DEVWARD_POD_UID"
 FIELD_CDI_FILE: Final = "DEVWARD_CDI_FILE"
 FIELD_CAUSE: Final = "DEVWARD_CAUSE"
 FIELD_REASON: Final = "DEVWARD_REASON"
@@ -100,6 +110,12 @@ MESSAGE_IDS: Final[dict[str, str]] = {
     "card-gone": "09cdbce3915448ecb7345a6427af8b78",
     "vnpu-appeared": "37cac3ce9b9d43c2aa0238e112e047ca",
     "vnpu-gone": "7b72c4c231be42b69b6948b409d8de5e",
+    "vnpu-reclaim": "5f5cd9233ddc461f8c3b36d2fd7f392a",
+    "reclaim-refused": "c288f855c9cd41fd9e5c1f3962bb06c1",
+    "reclaim-blocked": "55305fcd748c4466ae750518e15f5bda",
+    "reclaim-unblocked": "869a1f1d62554488a1e1533cace7a37c",
+    "mass-reclaim": "fc883fbda8bb408285915a32447f6f17",
+    "vnpu-vanished": "51a4d5a7361442bfbbd1ebc1c1f6c27a",
     "broker-kill": "4cfc8fb563fe41f6ac265c69567fa33a",
     "flapping": "ba3f2c1a48124ba9a032e0203a7f2f59",
     "internal-error": "9bbe19bf73c143e19be94ef0b108eb41",
@@ -111,10 +127,16 @@ MESSAGE_IDS: Final[dict[str, str]] = {
 # --- files ---------------------------------------------------------------------------------------------------------
 CONFIG_FILE: Final = "/etc/devward/devward.toml"
 CONFIG_DROPIN_DIRECTORY: Final = "/etc/devward/conf.d"
+#: Whatever is there stops all reclaiming.
+KILL_SWITCH: Final = "/etc/devward/reclaim.disabled"
 STATE_DIRECTORY: Final = "/var/lib/devward"
 RUNTIME_DIRECTORY: Final = "/run/devward"
 LOCK_FILE: Final = "devwardd.lock"
 STATE_FILE: Final = "state.json"
+#: Which Pods were seen with NPUs since boot, and which Node is this host's.
+OWNERS_FILE: Final = "owners.json"
+#: Whether the breaker of reclaiming is latched, and what the hour has seen.
+RECLAIM_FILE: Final = "reclaim.json"
 BACKUP_DIRECTORY: Final = "backup"
 #: Of the broker of the vendor's library: its socket, made by devward-dcmi.socket, and what it holds while it destroys.
 BROKER_SOCKET: Final = "/run/devward-dcmi/socket"

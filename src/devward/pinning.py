@@ -5,7 +5,7 @@ A host without NPUs and without pins loads nothing of NPUs for this.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from devward.audit import Audit, Record
 from devward.clock import Clock
@@ -17,7 +17,9 @@ from devward.state import State
 
 if TYPE_CHECKING:
     from devward.npu.pins import PinReport, Sight
+    from devward.npu.views import VnpuView
 
+_CLAIMED: Final = frozenset({Reason.VNPU_CLAIMS_UNKNOWN, Reason.VNPU_NPU_CLAIMED})
 _IN_MEMORY_ONLY = "is in force, but could not be saved and is lost at a restart"
 
 
@@ -61,16 +63,24 @@ class Pinning:
         report = self.report()
         if report is None:
             return ()
-        against = self._against_all() if report.offerable else None
-        if against is None or against[0] is not Reason.VNPU_CLAIMS_UNKNOWN:  # whatever else it is, the NPUs have the finding
-            return report.findings
-        return (*report.findings, Finding(against[0], self._spec_path(), against[1]))
+        against = dict.fromkeys(found for found in map(self._against, report.offerable) if found is not None)
+        # Whatever else it is, the NPUs have the finding.
+        claimed = [(code, text) for code, text in against if code in _CLAIMED]
+        return (*report.findings, *(Finding(code, self._spec_path(), text) for code, text in claimed))
 
-    def _against_all(self) -> tuple[Reason, str] | None:
-        """Return why no vNPU is offered, however it is pinned; None if each may be."""
+    @property
+    def has_vnpus(self) -> bool:
+        """Whether a vNPU is pinned, and not only NPUs."""
+        report = self.report()
+        return report is not None and any(judged.names_vnpu for judged in report.pins)
+
+    def _against(self, vnpu: "VnpuView") -> tuple[Reason, str] | None:
+        """Return why a vNPU is not offered, however it is pinned; None if it may be."""
         from devward.npu.offers import withheld
 
-        return withheld(self._npus.cards(), self._npus.outfit)
+        cards = self._npus.cards()
+        die = next((card.die_id for card in cards if card.name == vnpu.card), "")
+        return withheld(die, cards, self._npus.outfit, self._npus.claims)
 
     def describe(self, *, full: bool) -> list[dict[str, object]]:
         """Return every pin; without `full` nobody's words and no names but those of devices."""
@@ -93,7 +103,7 @@ class Pinning:
         if pinned is None:
             return {"pins": []}
         reason, text = pinned.reason, pinned.text
-        against = self._against_all() if pinned.is_offerable else None
+        against = self._against(pinned.view) if pinned.is_offerable else None
         if against is not None:
             reason, text = against
         return {

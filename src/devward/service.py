@@ -13,9 +13,10 @@ from devward.audit import Audit, Record
 from devward.cdi.reconciler import CdiReconciler, PassRequest
 from devward.cdi.sources import qualified
 from devward.clock import Clock
+from devward.cluster.room import ClusterRoom
 from devward.config import LoadedConfig
 from devward.devices.registry import DeviceRegistry
-from devward.errors import ConfigRefused, NoSuchSpec
+from devward.errors import ConfigRefused, NoSuchNode, NoSuchSpec
 from devward.model import (
     REASON_TEXT,
     ActionRequest,
@@ -28,6 +29,7 @@ from devward.model import (
     ManagerView,
     Outcome,
     Reason,
+    ReclaimMode,
     SpecState,
     SpecView,
     Trigger,
@@ -35,6 +37,7 @@ from devward.model import (
 from devward.npu.room import NpuRoom
 from devward.pinning import Pinning
 from devward.readiness import IN_ORDER, DeviceStanding, NpuStanding, Readiness, judge
+from devward.reclaim.room import ReclaimRoom
 from devward.remembered import Remembered
 from devward.state import Pause, State
 
@@ -60,6 +63,8 @@ class Service:
         registry: DeviceRegistry,
         reconciler: CdiReconciler,
         npus: NpuRoom,
+        cluster: ClusterRoom,
+        reclaim: ReclaimRoom,
         pins: Pinning,
         remembered_state: Remembered,
         audit: Audit,
@@ -74,6 +79,8 @@ class Service:
         self._registry = registry
         self._reconciler = reconciler
         self._npus = npus
+        self._cluster = cluster
+        self._reclaim = reclaim
         self._pins = pins
         self._remembered = remembered_state
         self._audit = audit
@@ -137,6 +144,9 @@ class Service:
     def manager(self) -> ManagerView:
         """Return what is published of the daemon."""
         readiness = self.readiness()
+        standing = self._cluster.standing()
+        blocked = (*(code for code, _ in self._reclaim.blocked), *standing.blocked_reasons)
+        standing = replace(standing, blocked_reasons=blocked)
         return ManagerView(
             version=self._identification.version,
             node_name=self._identification.node_name,
@@ -147,6 +157,10 @@ class Service:
             cdi_paused_until_usec=self._reconciler.paused_until_usec,
             audit_dropped=self._dropped(),
             config_state=self._config_state(),
+            **asdict(standing),
+            reclaim_mode=self._reclaim.mode,
+            reclaim_state=self._reclaim.state,
+            reclaim_paused_until_usec=self._reclaim.paused_until_usec,
         )
 
     def devices(self) -> Sequence[DeviceView]:
@@ -159,15 +173,32 @@ class Service:
 
     def cards(self) -> "Sequence[CardView]":
         """Return every NPU."""
-        return self._npus.cards()
+        return self._cluster.dressed(self._npus.cards())
 
     def vnpus(self) -> "Sequence[VnpuView]":
         """Return every vNPU."""
-        return self._npus.vnpus()
+        return self._reclaim.judged(self._npus.vnpus())
+
+    def explain_card(self, name: str, *, full: bool) -> str:
+        """Return what is known of an NPU, as explain_vnpu()."""
+        card = next((view for view in self.cards() if view.name == name), None)
+        told = {"name": name} if card is None else {"card": asdict(card), **self._cluster.explain(card, "", full=full)}
+        return json.dumps(told, ensure_ascii=True)
 
     def explain_vnpu(self, name: str, *, full: bool) -> str:
         """Return what is known of a vNPU, as JSON; without `full`, nothing that only an administrator may read."""
-        return self._npus.explain_vnpu(name, self._pins.of_vnpu(name, full=full))
+        vnpu = next((view for view in self.vnpus() if view.name == name), None)
+        if vnpu is None:
+            return json.dumps({"name": name})
+        card = next((view for view in self.cards() if view.name == vnpu.card), None)
+        told = {
+            "vnpu": asdict(vnpu),
+            "card": asdict(card) if card is not None else None,
+            **self._pins.of_vnpu(name, full=full),
+            **self._cluster.explain(card, name, full=full),
+            **self._reclaim.explain(name, full=full),
+        }
+        return json.dumps(told, ensure_ascii=True)
 
     def findings(self) -> Sequence[Finding]:
         """Return what an administrator should know, with the time when each was first seen."""
@@ -187,7 +218,9 @@ class Service:
             "manager": asdict(self.manager()),
             "devices": [self._describe_device(view) for view in self.devices()],
             "specs": [asdict(view) for view in self.specs()],
-            "npus": self._npus.describe(),
+            "npus": self._npus.describe(self.cards()),
+            "ownership": self._cluster.describe(full=full),
+            "reclaim": self._reclaim.describe(full=full),
             "pins": self._pins.describe(full=full),
             # The text of a finding may name what another tool or workload has; the general sentence does not.
             "findings": [asdict(finding if full else replace(finding, text=REASON_TEXT[finding.code])) for finding in self.findings()],
@@ -211,6 +244,7 @@ class Service:
         with self._audit.begin("action", "Rescan was asked for", member="Rescan", request=request) as record:
             # They are looked at by and by: whoever asked waits for no vendor's library.
             self._npus.look(request.trigger)
+            self._cluster.look()
             checks = await self._registry.check_all(request.trigger)
             results = [
                 ActionResult(
@@ -280,6 +314,46 @@ class Service:
         """Take a pin away. Raises NoSuchPin."""
         return await self._pins.unpin(request, target)
 
+    async def accept_node(self, request: ActionRequest, uid: str) -> tuple[ActionResult, ...]:
+        """Take the API server's Node with this UID for this host's. Raises NoSuchNode."""
+        seen, is_changed = self._cluster.node_seen()
+        if uid != seen:
+            known = f"it has {seen}" if seen else "it could not be read"
+            raise NoSuchNode(f"The API server's Node of this host has not that UID; {known}.")
+        with self._audit.begin("action", f"AcceptNode was asked for: {uid}", member="AcceptNode", subject=uid, request=request) as record:
+            if not is_changed:
+                record.noop("AcceptNode: the Node is taken for this host's already")
+                return (ActionResult(uid, Outcome.NOOP, Reason.OK),)
+            self._cluster.accept_node(uid)
+            record.succeed("The Node is taken for this host's from the next look on, and all waiting begins again")
+            return (ActionResult(uid, Outcome.SUCCESS, Reason.OK),)
+
+    async def reclaim_vnpu(
+        self, request: ActionRequest, vdev: int, identity: str, *, dry_run: bool, shorten: bool
+    ) -> tuple[ActionResult, ...]:
+        """Have one vNPU reclaimed by all the rules, or say what is against it. Raises NoSuchVnpu."""
+        return await self._reclaim.reclaim_vnpu(request, vdev, identity, dry_run=dry_run, shorten=shorten)
+
+    async def reclaim_orphans(self, request: ActionRequest, *, dry_run: bool, shorten: bool) -> tuple[ActionResult, ...]:
+        """Have every vNPU reclaimed that nobody seems to have, by all the rules, or say what is against each."""
+        return await self._reclaim.reclaim_orphans(request, dry_run=dry_run, shorten=shorten)
+
+    async def release_breaker(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        """Agree to what was eligible while too much of it was."""
+        return await self._reclaim.release_breaker(request)
+
+    async def set_reclaim_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
+        """Set the mode over the configuration's, until it is set again."""
+        return await self._reclaim.set_mode(request, mode)
+
+    async def pause_reclaim(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
+        """Destroy nothing for some seconds."""
+        return await self._reclaim.pause(request, seconds, reason)
+
+    async def resume_reclaim(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        """End a pause of reclaiming."""
+        return await self._reclaim.resume(request)
+
     async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """Apply the configuration on disk. Raises ConfigRefused, and then the old one stays in force."""
         with self._audit.begin("action", "Reload was asked for", member="Reload", request=request) as record:
@@ -317,7 +391,15 @@ class Service:
         expected = self.loaded.config.hypervisor
         for tracker in self._registry.trackers:
             found += tracker.drift(expected)
-        return [*found, *self._registry.findings(), *self._reconciler.findings(), *self._npus.findings(), *self._pins.findings()]
+        return [
+            *found,
+            *self._registry.findings(),
+            *self._reconciler.findings(),
+            *self._npus.findings(),
+            *self._cluster.findings(),
+            *self._reclaim.findings(),
+            *self._pins.findings(),
+        ]
 
     def _describe_device(self, view: DeviceView) -> Mapping[str, object]:
         tracker = next(tracker for tracker in self._registry.trackers if tracker.state.kind is view.kind)

@@ -18,16 +18,16 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType, TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from devward import names
 from devward.directory import own_directory, read_regular, replace_file
 from devward.errors import AlreadyRunning, StateError
-from devward.model import MAXIMUM_PIN_REASON, CdiMode, Pin
+from devward.model import MAXIMUM_PIN_REASON, CdiMode, Pin, ReclaimMode
 
 MAJOR: Final = 1
-#: 1: pins.
-MINOR: Final = 1
+#: 1: pins. 2: reclaiming.
+MINOR: Final = 2
 #: Digests that are remembered of each owned path.
 DIGESTS: Final = 8
 DAMAGED_KEPT: Final = 3
@@ -41,12 +41,17 @@ _IDENTITY: Final = re.compile(r"[0-9a-f]{1,64}|")
 _BACKUP_NAME: Final = re.compile(r"(?P<name>.+)\.(?P<stamp>\d{8}T\d{6}\.\d{6}Z)\.(?P<digest>[0-9a-f]{8})")
 #: Longest name to keep a backup of: with stamp and digest it must stay a file name.
 _BACKUP_NAME_LIMIT: Final = 200
-_KNOWN_KEYS: Final = frozenset({"major", "minor", "digests", "cdi_mode", "cdi_pause", "pins"})
+_KNOWN_KEYS: Final = frozenset(
+    {
+        *("major", "minor", "digests", "cdi_mode", "cdi_pause", "pins"),
+        *("reclaim_mode", "reclaim_pause", "pins_in_doubt"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause of the repairs that somebody asked for over the bus."""
+    """A pause of the repairs, or of reclaiming, that somebody asked for over the bus."""
 
     until_usec: int
     reason: str
@@ -64,6 +69,15 @@ class State:
     cdi_pause: Pause | None = None
     #: At most one of each target, in the order in which they were set.
     pins: tuple[Pin, ...] = ()
+    #: As for CDI files.
+    reclaim_mode: ReclaimMode | None = None
+    reclaim_pause: Pause | None = None
+    #: Whether a pin, a pause or a mode that kept vNPUs may have been lost with a damaged file; until an administrator says to go on.
+    pins_in_doubt: bool = False
+
+    def with_reclaim_mode(self, mode: ReclaimMode) -> "State":
+        """Return the state with the mode that an administrator sets. Who says to enforce knows of the doubt about pins, and ends it."""
+        return dataclasses.replace(self, reclaim_mode=mode, pins_in_doubt=self.pins_in_doubt and mode is not ReclaimMode.ENFORCE)
 
     def with_digest(self, path: str, digest: str) -> "State":
         """Return the state once content with this digest was written at `path`."""
@@ -110,26 +124,26 @@ class StateStore:
             try:
                 data = read_regular(directory, names.STATE_FILE, _STATE_LIMIT)
             except (OSError, ValueError) as error:
-                return Loaded(State(), self._put_aside(directory, "damaged", str(error)))
+                return Loaded(_IN_DOUBT, self._put_aside(directory, "damaged", str(error)))
             if data is None:
-                return Loaded(State())
+                # Without a file, one that was set aside is all that there was: nobody has looked at that since.
+                return Loaded(_IN_DOUBT if _was_set_aside(directory) else State())
             document = _document(data)
             major = document.get("major")
             if not _is_count(major):
-                return Loaded(State(), self._put_aside(directory, "damaged", "not a JSON object with a version"))
+                return Loaded(_IN_DOUBT, self._put_aside(directory, "damaged", "not a JSON object with a version"))
             if major != MAJOR:
                 why = f"written by a devward with state version {major}, this one has {MAJOR}"
-                return Loaded(State(), self._put_aside(directory, f"newer-{major}", why))
+                return Loaded(_IN_DOUBT, self._put_aside(directory, f"newer-{major}", why))
             state, problems = _parse(document)
             self._foreign = {key: value for key, value in document.items() if key not in _KNOWN_KEYS}
             self._minor = max(MINOR, _count(document.get("minor")))
             if not problems:
                 return Loaded(state)
             problem = self._put_aside(directory, "damaged", "; ".join(problems))
-        if state.pins:
-            # They protect: those that could be read must not be lost because nothing is saved before the daemon ends.
-            with contextlib.suppress(OSError, StateError):
-                self.save(state)
+        # What could be read, and protects, must not be lost because nothing is saved before the daemon ends.
+        with contextlib.suppress(OSError, StateError):
+            self.save(state)
         return Loaded(state, problem)
 
     def save(self, state: State) -> bool:
@@ -176,6 +190,9 @@ class StateStore:
             "cdi_mode": state.cdi_mode,
             "cdi_pause": dataclasses.asdict(state.cdi_pause) if state.cdi_pause else None,
             "pins": [dataclasses.asdict(pin) for pin in state.pins],
+            "reclaim_mode": state.reclaim_mode,
+            "reclaim_pause": dataclasses.asdict(state.reclaim_pause) if state.reclaim_pause else None,
+            "pins_in_doubt": state.pins_in_doubt,
         }
         return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode("ascii")
 
@@ -202,6 +219,15 @@ class StateStore:
                 os.unlink(name, dir_fd=directory)
 
 
+#: What is left where nothing could be read.
+_IN_DOUBT: Final = State(pins_in_doubt=True)
+
+
+def _was_set_aside(directory: int) -> bool:
+    prefixes = (f"{names.STATE_FILE}.damaged-", f"{names.STATE_FILE}.newer-")
+    return any(name.startswith(prefixes) for name in os.listdir(directory))
+
+
 def _document(data: bytes) -> dict[str, object]:
     """Return the JSON object in `data`, empty if it is none."""
     try:
@@ -221,33 +247,63 @@ def _parse(document: Mapping[str, object]) -> tuple[State, list[str]]:
             digests[path] = tuple(values[-DIGESTS:])
         else:
             problems.append("digests are not as devward writes them")
-    mode: CdiMode | None = None
-    stored_mode = document.get("cdi_mode")
-    if stored_mode in list(CdiMode):
-        mode = CdiMode(str(stored_mode))
-    elif stored_mode is not None:
-        problems.append("cdi_mode is none that this version knows")
-    pause: Pause | None = None
-    match document.get("cdi_pause"):
+    mode = _mode("cdi_mode", CdiMode, document, problems)
+    pause = _pause("cdi_pause", document, problems)
+    pins, pin_problems, is_pin_lost = _pins(document.get("pins", []))
+    # Of here on, what cannot be read may have kept a vNPU.
+    doubts: list[str] = []
+    reclaim_mode = _mode("reclaim_mode", ReclaimMode, document, doubts)
+    reclaim_pause = _pause("reclaim_pause", document, doubts)
+    in_doubt = _flag("pins_in_doubt", document, doubts) or is_pin_lost or bool(doubts)
+    state = State(MappingProxyType(digests), mode, pause, pins, reclaim_mode, reclaim_pause, in_doubt)
+    return state, problems + pin_problems + doubts
+
+
+_Mode = TypeVar("_Mode", CdiMode, ReclaimMode)
+
+
+def _mode(key: str, modes: type[_Mode], document: Mapping[str, object], problems: list[str]) -> _Mode | None:
+    stored = document.get(key)
+    if stored in list(modes):
+        return modes(str(stored))
+    if stored is not None:
+        problems.append(f"{key} is none that this version knows")
+    return None
+
+
+def _pause(key: str, document: Mapping[str, object], problems: list[str]) -> Pause | None:
+    match document.get(key):
         case None:
-            pass
+            return None
         case {"until_usec": int(until), "reason": str(reason), "caller_uid": int(uid)} if 0 <= until < 1 << 63 and 0 <= uid < 1 << 32:
-            pause = Pause(until, reason, uid)
+            return Pause(until, reason, uid)
         case _:
-            problems.append("cdi_pause is not as devward writes it")
-    pins, pin_problems = _pins(document.get("pins", []))
-    return State(MappingProxyType(digests), mode, pause, pins), problems + pin_problems
+            problems.append(f"{key} is not as devward writes it")
+            return None
 
 
-def _pins(stored: object) -> tuple[tuple[Pin, ...], list[str]]:
-    """Return the pins, each on its own. One whose target can be read protects it, whatever else is wrong with it."""
+def _flag(key: str, document: Mapping[str, object], problems: list[str]) -> bool:
+    """Return a flag that stops something: one that cannot be read does."""
+    stored = document.get(key, False)
+    if not isinstance(stored, bool):
+        problems.append(f"{key} is not as devward writes it")
+        return True
+    return stored
+
+
+def _pins(stored: object) -> tuple[tuple[Pin, ...], list[str], bool]:
+    """Return the pins, each on its own, what is wrong with them, and whether one is lost.
+
+    One whose target can be read protects it, whatever else is wrong with it.
+    """
     if not stored:
-        return (), [] if isinstance(stored, list) else ["pins are not as devward writes them"]
+        return ((), [], False) if isinstance(stored, list) else ((), ["pins are not as devward writes them"], True)
     # Of NPUs nothing is loaded before it is needed.
     from devward.npu.pins import Target
 
     pins: dict[str, Pin] = {}
     problems: list[str] = []
+    is_lost = False
     for number, entry in enumerate(stored if isinstance(stored, list) else [stored], 1):
         match entry:
             case {"target": str(target), **rest}:
@@ -258,13 +314,14 @@ def _pins(stored: object) -> tuple[tuple[Pin, ...], list[str]]:
             Target.parse(target)
         except ValueError:
             problems.append(f"the target of pin {number} cannot be read, and it protects nothing")
+            is_lost = True
             continue
         pin = _pin(target, rest)
         if pin is None or target in pins:
             problems.append(f"the pin of {target} is not as devward writes it, and protects only")
             pin = Pin(target, "", 0, 0)
         pins[target] = pin
-    return tuple(pins.values()), problems
+    return tuple(pins.values()), problems, is_lost
 
 
 def _pin(target: str, rest: Mapping[object, object]) -> Pin | None:

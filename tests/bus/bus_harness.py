@@ -43,6 +43,7 @@ from devward.model import (
     ManagerView,
     Outcome,
     Reason,
+    ReclaimMode,
     SpecState,
     SpecView,
 )
@@ -201,7 +202,7 @@ CARD = CardView(
 VNPU = VnpuView(
     name="v0212",
     vdev=212,
-    identity=f"{CARD.die_id}/212/vir05_1c_16g#0123456789abcdef",
+    identity=f"{CARD.die_id}/212/vir05_1c_16g/0123456789abcdef",
     card="p007",
     template="vir05_1c_16g",
     vfid=1,
@@ -245,7 +246,7 @@ class FakeBackend:
         self.card_views: Sequence[CardView] = ()
         self.vnpu_views: Sequence[VnpuView] = ()
         self.finding_list = [FINDING]
-        #: More of what Describe, and Explain of any vNPU, tell.
+        #: More of what Describe, and Explain of anything, tell.
         self.described: dict[str, object] = {}
         self.explained: dict[str, object] = {}
         self.is_ready = True
@@ -273,6 +274,9 @@ class FakeBackend:
 
     def vnpus(self) -> Sequence[VnpuView]:
         return self.vnpu_views
+
+    def explain_card(self, name: str, *, full: bool) -> str:
+        return self.explain_vnpu(name, full=full)
 
     def explain_vnpu(self, name: str, *, full: bool) -> str:
         if self.error is not None:
@@ -328,12 +332,42 @@ class FakeBackend:
         await self._act("resume_cdi", request)
         return self.results
 
+    async def reclaim_vnpu(
+        self, request: ActionRequest, vdev: int, identity: str, *, dry_run: bool, shorten: bool
+    ) -> tuple[ActionResult, ...]:
+        await self._act("reclaim_vnpu", request, vdev, identity, dry_run, shorten)
+        return self.results
+
+    async def reclaim_orphans(self, request: ActionRequest, *, dry_run: bool, shorten: bool) -> tuple[ActionResult, ...]:
+        await self._act("reclaim_orphans", request, dry_run, shorten)
+        return self.results
+
+    async def release_breaker(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        await self._act("release_breaker", request)
+        return self.results
+
+    async def set_reclaim_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
+        await self._act("set_reclaim_mode", request, mode)
+        return self.results
+
+    async def pause_reclaim(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
+        await self._act("pause_reclaim", request, seconds, reason)
+        return self.results
+
+    async def resume_reclaim(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        await self._act("resume_reclaim", request)
+        return self.results
+
     async def pin(self, request: ActionRequest, target: str, reason: str) -> tuple[ActionResult, ...]:
         await self._act("pin", request, target, reason)
         return self.results
 
     async def unpin(self, request: ActionRequest, target: str) -> tuple[ActionResult, ...]:
         await self._act("unpin", request, target)
+        return self.results
+
+    async def accept_node(self, request: ActionRequest, uid: str) -> tuple[ActionResult, ...]:
+        await self._act("accept_node", request, uid)
         return self.results
 
     async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:

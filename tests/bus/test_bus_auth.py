@@ -4,7 +4,7 @@ import asyncio
 from types import MappingProxyType
 
 import pytest
-from bus_harness import DEADLINE, TIMES, VNPU_TARGET, Bus, Client, Mode, as_nobody, needs_root, pretend_uid, run, until, world
+from bus_harness import DEADLINE, TIMES, VNPU, VNPU_TARGET, Bus, Client, Mode, as_nobody, needs_root, pretend_uid, run, until, world
 from dbus_next import Variant
 
 from devward import names
@@ -27,8 +27,19 @@ GUARDED = [
     ("SetCdiMode", "st", ["off", 0], names.ACTION_PROTECT),
     ("PauseCdi", "tst", [60, "why", 0], names.ACTION_PROTECT),
     ("ResumeCdi", "t", [0], names.ACTION_RELEASE),
+    ("ReclaimVnpu", "ust", [212, VNPU.identity, 0], names.ACTION_RECLAIM),
+    ("ReclaimVnpu", "ust", [212, VNPU.identity, 1], names.ACTION_RECLAIM),
+    ("ReclaimOrphans", "t", [0], names.ACTION_RECLAIM),
+    ("ReclaimOrphans", "t", [3], names.ACTION_RECLAIM),
+    ("ReleaseBreaker", "t", [0], names.ACTION_RELEASE),
+    ("SetReclaimMode", "st", ["enforce", 0], names.ACTION_RELEASE),
+    ("SetReclaimMode", "st", ["observe", 0], names.ACTION_PROTECT),
+    ("SetReclaimMode", "st", ["off", 0], names.ACTION_PROTECT),
+    ("PauseReclaim", "tst", [60, "why", 0], names.ACTION_PROTECT),
+    ("ResumeReclaim", "t", [0], names.ACTION_RELEASE),
     ("Pin", "sst", [VNPU_TARGET, "why", 0], names.ACTION_PROTECT),
     ("Unpin", "st", [VNPU_TARGET, 0], names.ACTION_RELEASE),
+    ("AcceptNode", "st", ["3d3b4fd6-1d45-4b7b-9f5b-0c6a1e1f9a11", 0], names.ACTION_RELEASE),
 ]
 
 
@@ -347,9 +358,10 @@ def test_a_rule_that_guards_a_reading_member_is_obeyed(bus: Bus, monkeypatch: py
     run(main)
 
 
-def test_set_cdi_mode_is_release_for_everything_but_the_safe_words() -> None:
-    rule = RULES[names.MANAGER_INTERFACE, "SetCdiMode"]
-    for mode in ("repair", "REPAIR", "", "observe ", "Off"):
+@pytest.mark.parametrize("member", ["SetCdiMode", "SetReclaimMode"])
+def test_a_mode_is_release_for_everything_but_the_safe_words(member: str) -> None:
+    rule = RULES[names.MANAGER_INTERFACE, member]
+    for mode in ("repair", "enforce", "REPAIR", "", "observe ", "Off"):
         assert rule_action(rule, (mode, 0)) == names.ACTION_RELEASE
     for mode in (CdiMode.OBSERVE, CdiMode.OFF, "observe", "off"):
         assert rule_action(rule, (mode, 0)) == names.ACTION_PROTECT
@@ -366,6 +378,8 @@ def test_polkit_learns_the_arguments_escaped(bus: Bus, monkeypatch: pytest.Monke
             assert made.polkit.checks[-1].details == {"seconds": "60", "reason": "new\\xa0rack", "flags": "0"}
             await client.ok("Unpin", "st", [VNPU_TARGET, 0])
             assert made.polkit.checks[-1].details == {"target": VNPU_TARGET, "flags": "0"}
+            await client.ok("ReclaimVnpu", "ust", [212, VNPU.identity, 1])
+            assert made.polkit.checks[-1].details == {"vdev": "212", "identity": VNPU.identity, "flags": "1"}
             await client.ok("AdoptSpec", "st", ["x" * 4000, 0])
             assert len(made.polkit.checks[-1].details["file"]) <= 200
 

@@ -12,8 +12,22 @@ from devward.bus import auth, card, contract, device, manager, spec, vnpu
 from devward.bus.auth import RULES, Open
 from devward.bus.contract import ContractError, Emits
 from devward.bus.standard import INTERFACES
-from devward.model import OWN_WISHES, CdiMode, ConfigState, DeviceKind, Health, Identity, Outcome, Reason, RepairCause, SpecState
+from devward.model import (
+    OWN_WISHES,
+    CdiMode,
+    ConfigState,
+    DeviceKind,
+    Health,
+    Identity,
+    Outcome,
+    Reason,
+    ReclaimMode,
+    ReclaimState,
+    RepairCause,
+    SpecState,
+)
 from devward.npu.views import CardHealth, Management, Protection, Use, Verdict
+from devward.reclaim import reasons
 
 DBUS = ROOT / "dbus"
 OURS = (names.MANAGER_INTERFACE, names.DEVICE_INTERFACE, names.SPEC_INTERFACE, names.CARD_INTERFACE, names.VNPU_INTERFACE)
@@ -59,6 +73,8 @@ def test_counters_and_check_times_send_no_signal() -> None:
         ("Spec", "RepairCount"),
         ("Vnpu", "Confirmations"),
         ("Manager", "AuditDropped"),
+        ("Manager", "LastCycleUSec"),
+        ("Manager", "NextCycleUSec"),
     }
 
 
@@ -81,15 +97,22 @@ def test_counters_and_check_times_send_no_signal() -> None:
         (names.VNPU_INTERFACE, "Reason", Reason),
         (names.MANAGER_INTERFACE, "CdiMode", CdiMode),
         (names.MANAGER_INTERFACE, "ConfigState", ConfigState),
+        (names.MANAGER_INTERFACE, "ReclaimMode", ReclaimMode),
+        (names.MANAGER_INTERFACE, "ReclaimState", ReclaimState),
     ],
 )
 def test_value_sets_are_the_enums(interface: str, name: str, expected: list[str]) -> None:
     assert CONTRACT.interfaces[interface].properties[name].values == set(map(str, expected))
 
 
+def test_verdicts_of_the_bus_are_those_on_vnpus_that_are_there() -> None:
+    assert set(map(str, Verdict)) == set(map(str, reasons.Verdict)) - {"destroyed", "vanished-foreign"}
+
+
 def test_value_sets_of_arguments_are_the_enums() -> None:
     methods, signals = MANAGER.methods, MANAGER.signals
     assert methods["SetCdiMode"].inputs[0].values == set(CdiMode)
+    assert methods["SetReclaimMode"].inputs[0].values == set(ReclaimMode)
     assert methods["CheckAllocation"].outputs[1].values == set(Reason)
     assert signals["SpecRepaired"].arguments[1].values == set(RepairCause)
     for method in methods.values():
@@ -122,13 +145,25 @@ def test_signatures_are_pinned() -> None:
         "SetCdiMode": ("st", "ssa(sss)"),
         "PauseCdi": ("tst", "ssa(sss)"),
         "ResumeCdi": ("t", "ssa(sss)"),
+        "ReclaimVnpu": ("ust", "ssa(sss)"),
+        "ReclaimOrphans": ("t", "ssa(sss)"),
+        "ReleaseBreaker": ("t", "ssa(sss)"),
+        "SetReclaimMode": ("st", "ssa(sss)"),
+        "PauseReclaim": ("tst", "ssa(sss)"),
+        "ResumeReclaim": ("t", "ssa(sss)"),
         "Pin": ("sst", "ssa(sss)"),
         "Unpin": ("st", "ssa(sss)"),
+        "AcceptNode": ("st", "ssa(sss)"),
         "Reload": ("t", "ssa(sss)"),
     }
-    assert {name: signal.signature for name, signal in MANAGER.signals.items()} == {"SpecRepaired": "ss", "RequestFinished": "ssa(sss)"}
+    assert {name: signal.signature for name, signal in MANAGER.signals.items()} == {
+        "SpecRepaired": "ss",
+        "VnpuReclaimed": "uuss",
+        "RequestFinished": "ssa(sss)",
+    }
     assert (card.SIGNATURE, vnpu.SIGNATURE) == ("a(issddso)", "a(ussssoo)")
-    assert {name: method.out_signature for name, method in CONTRACT.interfaces[names.VNPU_INTERFACE].methods.items()} == {"Explain": "s"}
+    for interface in (names.CARD_INTERFACE, names.VNPU_INTERFACE):
+        assert {name: method.out_signature for name, method in CONTRACT.interfaces[interface].methods.items()} == {"Explain": "s"}
     shapes = {interface: {name: prop.signature for name, prop in CONTRACT.interfaces[interface].properties.items()} for interface in OURS}
     assert shapes == {
         names.MANAGER_INTERFACE: {
@@ -139,8 +174,16 @@ def test_signatures_are_pinned() -> None:
             "Checking": "b",
             "CdiMode": "s",
             "CdiPausedUntilUSec": "t",
+            "ReclaimMode": "s",
+            "ReclaimState": "s",
+            "ReclaimPausedUntilUSec": "t",
             "AuditDropped": "t",
             "ConfigState": "s",
+            "BlockedReasons": "as",
+            "BlockedSinceUSec": "t",
+            "LastCycleUSec": "t",
+            "NextCycleUSec": "t",
+            "CertificateExpiresUSec": "t",
         },
         names.DEVICE_INTERFACE: {
             "Kind": "s",
@@ -196,6 +239,7 @@ def test_signatures_are_pinned() -> None:
             "Node": "s",
             "InUse": "s",
             "Verdict": "s",
+            "VerdictReason": "s",
             "Reason": "s",
             "Text": "s",
             "FirstSeenUSec": "t",
@@ -255,13 +299,15 @@ def test_every_action_is_in_the_polkit_file_and_back() -> None:
         names.ACTION_REPAIR_CDI: (admin, admin, "auth_admin_keep"),
         names.ACTION_PROTECT: (admin, admin, "auth_admin_keep"),
         names.ACTION_RELEASE: (admin, admin, admin),
+        names.ACTION_RECLAIM: (admin, admin, admin),
     }
 
 
 def test_every_action_is_asked_for_by_some_rule() -> None:
     asked = {names.ACTION_INSPECT}  # by may_inspect alone
     for (_, member), rule in RULES.items():
-        bodies = [(mode, 0) for mode in CdiMode] if member == "SetCdiMode" else [()]
+        modes = {"SetCdiMode": CdiMode, "SetReclaimMode": ReclaimMode}.get(member)
+        bodies = [(mode, 0) for mode in modes] if modes is not None else [()]
         asked |= {action for body in bodies if isinstance(action := auth.rule_action(rule, body), str)}
     assert asked == POLKIT_ACTIONS
 
@@ -335,7 +381,24 @@ def test_actions_are_those_with_flags() -> None:
     actions = {name for name, method in MANAGER.methods.items() if method.out_signature == "ssa(sss)"}
     for name in actions:
         assert MANAGER.methods[name].inputs[-1].name == "flags"
-    assert actions == {"Rescan", "RepairSpecs", "AdoptSpec", "SetCdiMode", "PauseCdi", "ResumeCdi", "Pin", "Unpin", "Reload"}
+    assert actions == {
+        "Rescan",
+        "RepairSpecs",
+        "AdoptSpec",
+        "SetCdiMode",
+        "PauseCdi",
+        "ResumeCdi",
+        "Pin",
+        "Unpin",
+        "AcceptNode",
+        "Reload",
+        "ReclaimVnpu",
+        "ReclaimOrphans",
+        "ReleaseBreaker",
+        "SetReclaimMode",
+        "PauseReclaim",
+        "ResumeReclaim",
+    }
 
 
 def test_interfaces_are_installed_with_the_package() -> None:

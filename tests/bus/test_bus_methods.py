@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from bus_harness import CARD_TARGET, FINDING, KVM, MSHV, SPEC, VNPU_TARGET, Bus, Client, Mode, pretend_uid, run, until, world
+from bus_harness import CARD_TARGET, FINDING, KVM, MSHV, SPEC, VNPU, VNPU_TARGET, Bus, Client, Mode, pretend_uid, run, until, world
 
 from devward import names
 from devward.bus import manager
@@ -19,8 +19,21 @@ from devward.errors import (
     NoSuchDevice,
     NoSuchPin,
     NoSuchSpec,
+    NoSuchVnpu,
 )
-from devward.model import REASON_TEXT, ActionResult, Allocation, CdiMode, Finding, Outcome, Reason, RepairCause, SpecState, Trigger
+from devward.model import (
+    REASON_TEXT,
+    ActionResult,
+    Allocation,
+    CdiMode,
+    Finding,
+    Outcome,
+    Reason,
+    ReclaimMode,
+    RepairCause,
+    SpecState,
+    Trigger,
+)
 
 #: member, signature, arguments, and what the backend is asked (after the request).
 ACTIONS = [
@@ -35,10 +48,23 @@ ACTIONS = [
     ("PauseCdi", "tst", [1, "a new rack", 0], ("pause_cdi", 1, "a new rack")),
     ("PauseCdi", "tst", [604800, "é" * 200, 0], ("pause_cdi", 604800, "é" * 200)),
     ("ResumeCdi", "t", [0], ("resume_cdi",)),
+    ("ReclaimVnpu", "ust", [212, VNPU.identity, 0], ("reclaim_vnpu", 212, VNPU.identity, False, False)),
+    ("ReclaimVnpu", "ust", [212, VNPU.identity, 1], ("reclaim_vnpu", 212, VNPU.identity, True, False)),
+    ("ReclaimVnpu", "ust", [212, VNPU.identity, 2], ("reclaim_vnpu", 212, VNPU.identity, False, True)),
+    ("ReclaimVnpu", "ust", [1123, f"-/1123/-/{'0' * 16}", 3], ("reclaim_vnpu", 1123, f"-/1123/-/{'0' * 16}", True, True)),
+    ("ReclaimOrphans", "t", [0], ("reclaim_orphans", False, False)),
+    ("ReclaimOrphans", "t", [1], ("reclaim_orphans", True, False)),
+    ("ReclaimOrphans", "t", [2], ("reclaim_orphans", False, True)),
+    ("ReleaseBreaker", "t", [0], ("release_breaker",)),
+    *(("SetReclaimMode", "st", [str(mode), 0], ("set_reclaim_mode", mode)) for mode in ReclaimMode),
+    ("PauseReclaim", "tst", [1, "a new rack", 0], ("pause_reclaim", 1, "a new rack")),
+    ("PauseReclaim", "tst", [604800, "é" * 200, 0], ("pause_reclaim", 604800, "é" * 200)),
+    ("ResumeReclaim", "t", [0], ("resume_reclaim",)),
     ("Pin", "sst", [VNPU_TARGET, "a training", 0], ("pin", VNPU_TARGET, "a training")),
     ("Pin", "sst", [CARD_TARGET, " " + "é" * 200 + " ", 0], ("pin", CARD_TARGET, "é" * 200)),
     ("Unpin", "st", [VNPU_TARGET, 0], ("unpin", VNPU_TARGET)),
     ("Unpin", "st", [CARD_TARGET, 0], ("unpin", CARD_TARGET)),
+    ("AcceptNode", "st", ["3d3b4fd6-1d45-4b7b-9f5b-0c6a1e1f9a11", 0], ("accept_node", "3d3b4fd6-1d45-4b7b-9f5b-0c6a1e1f9a11")),
     ("Reload", "t", [0], ("reload",)),
 ]
 
@@ -92,6 +118,30 @@ def test_an_action_reaches_the_backend_and_is_done(
         ("PauseCdi", "tst", [60, "line\u2028break", 0]),
         ("PauseCdi", "tst", [60, "why", 1]),
         ("ResumeCdi", "t", [1]),
+        ("ReclaimVnpu", "ust", [212, VNPU.identity, 4]),
+        ("ReclaimVnpu", "ust", [212, VNPU.identity, 1 << 63]),
+        ("ReclaimVnpu", "ust", [212, "", 0]),
+        ("ReclaimVnpu", "ust", [212, VNPU_TARGET, 0]),
+        ("ReclaimVnpu", "ust", [212, VNPU.identity.lower(), 0]),
+        ("ReclaimVnpu", "ust", [212, VNPU.identity + "\n", 0]),
+        ("ReclaimVnpu", "ust", [212, VNPU.identity[:-1], 0]),
+        ("ReclaimVnpu", "ust", [212, VNPU.identity[:-1] + "G", 0]),
+        ("ReclaimVnpu", "ust", [213, VNPU.identity, 0]),
+        ("ReclaimVnpu", "ust", [0, VNPU.identity, 0]),
+        ("ReclaimVnpu", "ust", [1124, f"-/1124/-/{'0' * 16}", 0]),
+        ("ReclaimVnpu", "ust", [65535, f"-/65535/-/{'0' * 16}", 0]),
+        ("ReclaimOrphans", "t", [4]),
+        ("ReclaimOrphans", "t", [7]),
+        ("ReleaseBreaker", "t", [1]),
+        ("SetReclaimMode", "st", ["ENFORCE", 0]),
+        ("SetReclaimMode", "st", ["repair", 0]),
+        ("SetReclaimMode", "st", ["enforce", 1]),
+        ("PauseReclaim", "tst", [0, "why", 0]),
+        ("PauseReclaim", "tst", [604801, "why", 0]),
+        ("PauseReclaim", "tst", [60, " ", 0]),
+        ("PauseReclaim", "tst", [60, "line\nbreak", 0]),
+        ("PauseReclaim", "tst", [60, "why", 2]),
+        ("ResumeReclaim", "t", [1]),
         ("Pin", "sst", [VNPU_TARGET, "", 0]),
         ("Pin", "sst", [VNPU_TARGET, " ", 0]),
         ("Pin", "sst", [VNPU_TARGET, "x" * 201, 0]),
@@ -105,6 +155,10 @@ def test_an_action_reaches_the_backend_and_is_done(
         ("Pin", "sst", [f"{CARD_TARGET}/65535/vir05_1c_16g", "why", 0]),
         ("Unpin", "st", [VNPU_TARGET, 1]),
         ("Unpin", "st", [f"{CARD_TARGET}/*", 0]),
+        ("AcceptNode", "st", ["", 0]),
+        ("AcceptNode", "st", ["a b", 0]),
+        ("AcceptNode", "st", ["x" * 129, 0]),
+        ("AcceptNode", "st", ["x", 1]),
         ("CheckAllocation", "s", [""]),
         ("CheckAllocation", "s", ["a\tb"]),
         ("CheckAllocation", "s", ["x" * 5000]),
@@ -207,6 +261,7 @@ def test_closing_ends_the_work_and_answers_who_waits(bus: Bus) -> None:
         (InvalidArguments("The file is no good."), "InvalidArgs"),
         (NoSuchSpec("There is no such file."), names.ERROR_PREFIX + "NoSuchSpec"),
         (NoSuchPin("There is no such pin."), names.ERROR_PREFIX + "NoSuchPin"),
+        (NoSuchVnpu("It is another one by now."), names.ERROR_PREFIX + "NoSuchVnpu"),
         (LimitsExceeded("There are too many."), "LimitsExceeded"),
         (ConfigRefused("devward.toml: a key is unknown."), names.ERROR_PREFIX + "ConfigRefused"),
         (AccessDenied("No."), "AccessDenied"),
@@ -316,6 +371,18 @@ def test_lists(bus: Bus) -> None:
             made.backend.device_views, made.backend.spec_views, made.backend.finding_list = [], [], []
             for member in ("ListDevices", "ListSpecs", "ListFindings"):
                 assert await client.ok(member) == [[]]
+
+    run(main)
+
+
+def test_vnpu_reclaimed_reaches_everybody(bus: Bus) -> None:
+    async def main() -> None:
+        async with world(bus.address) as made:
+            client = await made.client()
+            made.service.vnpu_reclaimed(212, 7, "vir05_1c_16g", "id-7")
+            await client.settle()
+            (signal,) = client.seen("VnpuReclaimed")
+            assert (signal.path, signal.body) == (names.ROOT_PATH, [212, 7, "vir05_1c_16g", "id-7"])
 
     run(main)
 

@@ -69,6 +69,7 @@ def test_properties_are_the_views(bus: Bus) -> None:
                 "Node": "/dev/vdavinci212",
                 "InUse": "idle",
                 "Verdict": "unknown",
+                "VerdictReason": "",
                 "Reason": "",
                 "Text": "",
                 "FirstSeenUSec": VNPU.first_seen_usec,
@@ -118,6 +119,21 @@ def test_every_documented_value_can_be_published_and_read(bus: Bus) -> None:
         for name, prop in CONTRACT.interfaces[interface].properties.items():
             if prop.values:
                 assert reached[f"{interface}.{name}"] == prop.values, name
+
+
+def test_why_a_verdict_is_as_it_is_is_told_apart_from_why_a_vnpu_is_not_vouched_for(bus: Bus) -> None:
+    async def main() -> None:
+        async with world(bus.address) as made:
+            made.backend.card_views = (CARD,)
+            told = replace(VNPU, verdict=Verdict.ELIGIBLE, verdict_reason="confirmed", reason=Reason.VNPU_NOT_RECORDED, text="So it is.")
+            made.backend.vnpu_views = (told,)
+            made.service.publish()
+            client = await made.client()
+            values = await get_all(client, VNPU_PATH, names.VNPU_INTERFACE)
+            assert (values["Verdict"], values["VerdictReason"]) == ("eligible", "confirmed")
+            assert (values["Reason"], values["Text"]) == ("vnpu-not-recorded", "So it is.")
+
+    run(main)
 
 
 def test_what_is_not_known_can_be_published(bus: Bus) -> None:
@@ -200,8 +216,9 @@ def test_explain_shows_all_to_who_may_inspect(bus: Bus, monkeypatch: pytest.Monk
                 pretend_uid(made, uid, monkeypatch)
                 made.polkit.mode = mode
                 client = await made.client()
-                (text,) = await client.ok("Explain", interface=names.VNPU_INTERFACE, path=VNPU_PATH)
-                assert json.loads(str(text)) == {"name": "v0212", "full": full}
+                for interface, path in ((names.VNPU_INTERFACE, VNPU_PATH), (names.CARD_INTERFACE, CARD_PATH)):
+                    (text,) = await client.ok("Explain", interface=interface, path=path)
+                    assert json.loads(str(text)) == {"name": path.rpartition("/")[2], "full": full}
 
     run(main)
 
@@ -330,6 +347,7 @@ def test_the_policy_file_lets_everybody_read(bus: Bus) -> None:
             for arguments in (
                 ("introspect", names.BUS_NAME, CARD_PATH),
                 ("get-property", names.BUS_NAME, CARD_PATH, names.CARD_INTERFACE, "Health"),
+                ("call", names.BUS_NAME, CARD_PATH, names.CARD_INTERFACE, "Explain"),
                 ("call", names.BUS_NAME, VNPU_PATH, names.VNPU_INTERFACE, "Explain"),
                 ("call", *TO, "ListVnpus"),
             ):

@@ -16,7 +16,19 @@ from devward import names
 from devward.bus import contract, device, manager, spec, transport
 from devward.bus.publisher import Entries, OutgoingSignal, PublishedObject, Publisher, PublishError, changes
 from devward.bus.wire import Encoded
-from devward.model import OWN_WISHES, CdiMode, ConfigState, DeviceKind, Health, Identity, Reason, RepairCause, SpecState
+from devward.model import (
+    OWN_WISHES,
+    CdiMode,
+    ConfigState,
+    DeviceKind,
+    Health,
+    Identity,
+    Reason,
+    ReclaimMode,
+    ReclaimState,
+    RepairCause,
+    SpecState,
+)
 
 CONTRACT = contract.load()
 KVM_PATH = names.device_path("kvm")
@@ -41,8 +53,16 @@ def test_properties_are_the_views(bus: Bus) -> None:
                 "Checking": False,
                 "CdiMode": "repair",
                 "CdiPausedUntilUSec": 0,
+                "ReclaimMode": "off",
+                "ReclaimState": "off",
+                "ReclaimPausedUntilUSec": 0,
                 "AuditDropped": 0,
                 "ConfigState": "good",
+                "BlockedReasons": [],
+                "BlockedSinceUSec": 0,
+                "LastCycleUSec": 0,
+                "NextCycleUSec": 0,
+                "CertificateExpiresUSec": 0,
             }
             assert await get_all(client, KVM_PATH, names.DEVICE_INTERFACE) == {
                 "Kind": "kvm",
@@ -116,6 +136,12 @@ def test_every_documented_value_can_be_published_and_read(bus: Bus) -> None:
                 await read(SPEC_PATH, names.SPEC_INTERFACE)
             for mode in CdiMode:
                 made.backend.view = replace(MANAGER, cdi_mode=mode)
+                await read(names.ROOT_PATH, names.MANAGER_INTERFACE)
+            for reclaim_mode in ReclaimMode:
+                made.backend.view = replace(MANAGER, reclaim_mode=reclaim_mode)
+                await read(names.ROOT_PATH, names.MANAGER_INTERFACE)
+            for reclaim_state in ReclaimState:
+                made.backend.view = replace(MANAGER, reclaim_state=reclaim_state)
                 await read(names.ROOT_PATH, names.MANAGER_INTERFACE)
             for state in ConfigState:
                 made.backend.view = replace(MANAGER, config_state=state)

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bus_harness import CARD, DEADLINE, VNPU, Bus, World, run, world
+from bus_harness import CARD, DEADLINE, MANAGER, VNPU, Bus, World, run, world
 from test_ctl_service import ctl, end, read_until, start, with_world
 
 from devward import names
 from devward.model import Finding, Reason
-from devward.npu.views import CardHealth, Use, VnpuView
+from devward.npu.views import CardHealth, Management, Protection, Use, VnpuView
 from sim.npu_fleet import CARDS, VNPUS_PER_CARD, fleet
 
 
@@ -89,6 +89,151 @@ def test_explain_and_completion(bus: Bus) -> None:
         assert (await ctl(bus.address, "complete", "devices")).output == "kvm\n", "of check, which takes no NPU"
 
     with_world(bus, work)
+
+
+POD = "11111111-2222-4333-8444-555555555555"
+OWNERSHIP = {
+    "listed": True,
+    "looked_usec": 1_700_000_000_000_000,
+    "sources": [{"source": "pods", "age": 2.0, "read": True}],
+    "blocked": [{"reason": "annotation-malformed", "who": POD, "since_usec": 5, "text": f"Pod {POD}: The annotation\x1b cannot be read."}],
+    "managed": "managed",
+    "protection": "protected",
+    "protection_if_clean": "protected",
+    "claims": [
+        {
+            "uid": POD,
+            "standing": "protected",
+            "reason": "running",
+            "text": "A container of the Pod is running.",
+            "since_usec": 1_700_000_000_000_000,
+            "sources": ["api", "host"],
+            "pod": "team-a/train-model-0",
+        }
+    ],
+}
+
+
+def with_owners(made: World) -> None:
+    """The NPU is a Pod's, and who owns the rest is not known because of that Pod's annotation."""
+    card = replace(CARD, managed=Management.MANAGED, protection=Protection.PROTECTED, claims=(POD,), claimed_cores=5.0)
+    made.backend.card_views, made.backend.vnpu_views = (card,), (VNPU,)
+    made.backend.view = replace(
+        MANAGER,
+        blocked_reasons=(f"annotation-malformed {POD}",),
+        blocked_since_usec=1_700_000_000_000_000,
+        last_cycle_usec=1_700_000_060_000_000,
+        next_cycle_usec=1_700_000_120_000_000,
+        certificate_expires_usec=1_700_000_030_000_000,
+    )
+    made.backend.explained = {"card": {}, "ownership": OWNERSHIP, "host": {"finding": "held", "descriptors": "held"}}
+    made.service.publish()
+
+
+def test_who_owns_an_npu(bus: Bus) -> None:
+    async def work(made: World) -> None:
+        with_owners(made)
+        for what in ("p007", "v0212"):
+            told = (await ctl(bus.address, "explain", what)).output
+            assert f"The Pod team-a/train-model-0 ({POD}) has the NPU, or may have it, for " in told
+            assert f"Pod {POD}: The annotation\\x1b cannot be read. (annotation-malformed)\n" in told
+            assert "kubectl -n team-a describe pod train-model-0\n" in told
+            document = (await ctl(bus.address, "explain", what, "--json")).json
+            assert isinstance(document, dict)
+            assert document["evidence"]["ownership"] == OWNERSHIP
+        assert "This host shows that somebody has it (the descriptors of the processes: in use).\n" in told
+        shown = (await ctl(bus.address, "cards", COLUMNS="80")).output.splitlines()
+        assert shown == [
+            "NPU   CHIP          HEALTH   CORES USED  VNPUS  PROTECTION  CLAIMS  MANAGED",
+            "p007  Ascend 910B3  healthy  5 of 20     1      protected   1       managed",
+        ]
+        (card,) = (await ctl(bus.address, "cards", "--json")).json  # type: ignore[misc]
+        assert (card["managed"], card["protection"], card["claims"], card["claimed_cores"]) == ("managed", "protected", [POD], 5.0)
+
+    with_world(bus, work)
+
+
+def test_whether_owners_are_known_is_in_the_status(bus: Bus) -> None:
+    async def work(made: World) -> None:
+        with_owners(made)
+        told = (await ctl(bus.address, "status", "--utc")).output
+        assert (
+            "Who owns the vNPUs is not known, since 2023-11-14T22:13:20.000Z: each counts as used."
+            " It was looked at at 2023-11-14T22:14:20.000Z, and was to be again at 2023-11-14T22:15:20.000Z.\n"
+            f"  - Pod {POD}: The annotation\\x1b cannot be read. (annotation-malformed)\n"
+            "  The certificate with which the API server is asked expired at 2023-11-14T22:13:50.000Z.\n"
+            "  What to do: devwardctl explain annotation-malformed, devwardctl explain p007, man devwardd\n"
+        ) in told
+        document = (await ctl(bus.address, "status", "--json")).json
+        assert isinstance(document, dict)
+        assert document["ownership"] == {
+            "known": False,
+            "reasons": [{"reason": "annotation-malformed", "who": POD}],
+            "since_usec": 1_700_000_000_000_000,
+            "looked_usec": 1_700_000_060_000_000,
+            "next_usec": 1_700_000_120_000_000,
+            "certificate_expires_usec": 1_700_000_030_000_000,
+        }
+        made.backend.explained = {"ownership": "odd"}
+        assert f"  - annotation-malformed, because of the Pod {POD}\n" in (await ctl(bus.address, "status")).output
+        made.backend.error = RuntimeError("by the test")
+        ended = await ctl(bus.address, "status")
+        assert ended.status == 0, "the status stands without the sentences"
+        assert f"  - annotation-malformed, because of the Pod {POD}\n" in ended.output
+
+    with_world(bus, work)
+
+
+def test_the_codes_of_what_is_not_known_are_explained_without_the_daemon() -> None:
+    async def main() -> None:
+        ended = await ctl("unix:path=/nonexistent", "explain", "api-forbidden")
+        assert ended.status == 0
+        assert "It is about the whole host; vNPUs there begin to wait anew because of it.\n" in ended.output
+        words = (await ctl("unix:path=/nonexistent", "complete", "explain")).output.split()
+        assert {"api-forbidden", "annotation-malformed", "several-kubelets", Reason.NPU_WINDOW} <= set(words)
+        assert len(set(words)) == len(words)
+
+    run(main)
+
+
+def test_pods_have_no_names_in_the_support_bundle(bus: Bus, tmp_path: Path) -> None:
+    async def work(made: World) -> None:
+        with_owners(made)
+        made.backend.described = {"ownership": OWNERSHIP, "cards": [{"name": "p007", **OWNERSHIP}]}
+        await ctl(bus.address, "report", str(tmp_path / "r.tar.gz"))
+        texts = {}
+        with tarfile.open(tmp_path / "r.tar.gz") as archive:
+            for member in archive.getmembers():
+                file = archive.extractfile(member)
+                assert file is not None
+                texts[member.name.rpartition("/")[2]] = file.read().decode()
+        for text in texts.values():
+            assert POD not in text
+            assert "train-model-0" not in text
+        assert json.loads(texts["status.json"])["cards"][0]["claims"] == ["[pod 1]"]
+        (claim,) = json.loads(texts["describe.json"])["cards"][0]["claims"]
+        assert (claim["uid"], claim["pod"], claim["reason"]) == ("[pod 1]", "[pod 1]", "running")
+
+    with_world(bus, work)
+
+
+def test_monitor_tells_of_owners(bus: Bus) -> None:
+    async def main() -> None:
+        async with world(bus.address) as made:
+            with_one(made)
+            process = await start(bus.address, "monitor")
+            await read_until(process, "there are 1 Ascend NPU")
+            with_owners(made)
+            shown = await read_until(process, f"Pods that claim the NPU p007 (/dev/davinci7): {POD}")
+            if "it is not known who owns" not in shown:
+                await read_until(process, f"it is not known who owns the vNPUs: annotation-malformed {POD}")
+            made.backend.view = MANAGER
+            made.service.publish()
+            await read_until(process, "it is known again who owns the vNPUs")
+            process.send_signal(signal.SIGINT)
+            assert (await end(process)).status == 0
+
+    run(main)
 
 
 def test_completion_gives_what_came_though_a_list_did_not(bus: Bus) -> None:

@@ -80,10 +80,15 @@ class HeldClock(Clock):
 
     def __init__(self, loop: HeldTimeLoop) -> None:
         self._loop = loop
+        #: Seconds for which the host was suspended.
+        self.suspended = 0.0
         self.jump_usec = 0
 
     def monotonic(self) -> float:
         return self._loop.time()
+
+    def boottime(self) -> float:
+        return self._loop.time() + self.suspended
 
     def realtime_usec(self) -> int:
         return EPOCH_USEC + round(self._loop.time() * 1e6) + self.jump_usec

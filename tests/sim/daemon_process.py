@@ -117,8 +117,13 @@ class DaemonProcess:
         setup: str = "",
         bus: PrivateBus | None = None,
         python: Sequence[str] = (sys.executable,),
+        program: Sequence[str] = ("-m", "devward"),
     ) -> None:
-        """Prepare; `start` starts it. `setup` is shell run in the private namespace before devwardd, `config` more TOML."""
+        """Prepare; `start` starts it.
+
+        `setup` is shell run in the private namespace before devwardd, `config` more TOML. `program` is what Python runs, such as
+        scaled_daemon.py.
+        """
         self.directory = directory
         self.cdi = directory / "cdi"
         self.high = directory / "run-cdi"
@@ -129,7 +134,7 @@ class DaemonProcess:
         self._private_devices = private_devices
         self._watchdog_usec = watchdog_usec
         self._setup = setup
-        self._python = python
+        self._python = (*python, *program)
         self._owns_bus = bus is None
         directory.chmod(0o755)
         self.write_config(config)
@@ -162,8 +167,6 @@ class DaemonProcess:
             environment["WATCHDOG_USEC"] = str(self._watchdog_usec)
         command = [
             *self._python,
-            "-m",
-            "devward",
             "--config",
             str(self.config_file),
             "--bus",

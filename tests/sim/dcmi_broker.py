@@ -31,7 +31,8 @@ from sim.witness_host import WitnessHost, observer
 DEADLINE: Final = 60.0
 GOOD: Final = Environment(0, (1, 1), (1, 1), INIT_PID_NAMESPACE, INIT_USER_NAMESPACE, (1 << 41) - 1)
 _TESTS: Final = Path(__file__).resolve().parents[1]
-#: Shell that puts the broker's directory where devward looks for it, and an empty list of device numbers in place of the kernel's.
+#: Shell that puts the broker's directory where devward looks for it, leaves it where the broker's answers say that its files are, and puts
+#: an empty list of device numbers in place of the kernel's.
 _DAEMON_SETUP: Final = """
 mkdir /dev/keep
 mount --bind {host} /dev/keep
@@ -39,6 +40,8 @@ mount -t tmpfs devward-test /run
 mkdir -p /run/devward-dcmi
 mount --move /dev/keep /run/devward-dcmi
 rmdir /dev/keep
+mkdir -p {host}
+mount --bind /run/devward-dcmi {host}
 mount -t tmpfs devward-test /sys/dev/char
 """
 #: What a scan, or a look at the host, is told to do: to wait, to go on, or to end its process at once.

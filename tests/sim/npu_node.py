@@ -1,6 +1,7 @@
 """A host with NPUs and its devwardd: a real broker before a simulated library, nodes and sysfs of the test's own making. Needs root."""
 
 from pathlib import Path
+from typing import Any
 
 from devward.npu.protocol import ListAnswer, ListRequest
 from sim.daemon_process import DaemonProcess, wait_for
@@ -24,11 +25,11 @@ def _number(name: str) -> tuple[int, int]:
 class NpuNode:
     """A host with NPUs, its broker and its devwardd."""
 
-    def __init__(self, directory: Path, host: BrokerHost, simulator: DcmiSimulator) -> None:
+    def __init__(self, directory: Path, host: BrokerHost, simulator: DcmiSimulator, **daemon: Any) -> None:
         self.host = host
         self.simulator = simulator
         simulator.set_node(supports_recover=0)
-        self.daemon = DaemonProcess(directory, private_devices=True, setup=host.daemon_setup)
+        self.daemon = DaemonProcess(directory, private_devices=True, setup=host.daemon_setup, **daemon)
 
     def start_broker(self) -> None:
         self.host.start(self.simulator.environment)

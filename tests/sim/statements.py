@@ -26,7 +26,15 @@ UID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 READ = SourceSight(SourceState.READ)
 DOUBTED = SourceSight(SourceState.UNREADABLE, (Doubt("process-unreadable", "40", 13),))
 KUBELET = KubeletSight(
-    100, 77, "kubelet", "/var/lib/kubelet", "/var/lib/kubelet/device-plugins", "/data/kubelet", "/data/kubelet/device-plugins"
+    100,
+    77,
+    "kubelet",
+    "/var/lib/kubelet",
+    "/var/lib/kubelet/device-plugins",
+    "/data/kubelet",
+    "/data/kubelet/device-plugins",
+    "/etc/kubernetes/kubelet.conf",
+    "",
 )
 CONTAINER = ContainerSight("1" * 64, "k8s.io", Life.LIVE, ContainerType.CONTAINER, (UID,), (3,), "vir05_1c_16g", (148,), False, False)
 
@@ -50,20 +58,31 @@ def full() -> Statement:
     )
 
 
-_PRINTABLE = st.characters().filter(str.isprintable)
+#: Of one, two, three and four bytes. Out of all of Unicode a filter would throw most away.
+PRINTABLE = st.sampled_from([one for one in map(chr, (*range(0x3000), *range(0x1F300, 0x1F650))) if one.isprintable()])
 _U32 = st.integers(0, (1 << 32) - 1)
 _UIDS = st.from_regex(r"[0-9A-Za-z_.-]{1,20}", fullmatch=True)
 _PATHS = st.from_regex(r"/[ -~]{0,12}", fullmatch=True)
 _FINDINGS = st.sampled_from(Finding)
 _UNSURE = st.sampled_from((Finding.HELD, Finding.UNKNOWN))
-_NAMES = st.text(_PRINTABLE, max_size=8)
-_DOUBTS = st.builds(Doubt, st.from_regex(r"[a-z][a-z0-9-]{0,9}", fullmatch=True), st.text(_PRINTABLE, max_size=9), st.integers(0, 133))
+_NAMES = st.text(PRINTABLE, max_size=8)
+_DOUBTS = st.builds(Doubt, st.from_regex(r"[a-z][a-z0-9-]{0,9}", fullmatch=True), st.text(PRINTABLE, max_size=9), st.integers(0, 133))
 _SURE = st.builds(SourceSight, st.sampled_from((SourceState.READ, SourceState.NOT_PRESENT)))
 _DOUBTED = st.builds(SourceSight, st.sampled_from(SourceState), st.lists(_DOUBTS, min_size=1, max_size=3).map(tuple), _U32)
 _SOURCES = _SURE | _DOUBTED
 _VNPUS = st.builds(AskedVnpu, st.integers(100, 1123), _U32, _U32)
 ASKED = st.lists(_VNPUS, max_size=4, unique_by=lambda vnpu: vnpu.vdev).map(tuple)
-_KUBELETS = st.builds(KubeletSight, st.integers(1, (1 << 31) - 1), st.integers(0, (1 << 64) - 1), _NAMES, _PATHS, _PATHS, _PATHS, _PATHS)
+_KUBELETS = st.builds(
+    lambda place, *rest: KubeletSight(*rest, *place),
+    st.tuples(_PATHS, st.just("")) | st.tuples(st.just(""), st.text(PRINTABLE, min_size=1, max_size=9)),
+    st.integers(1, (1 << 31) - 1),
+    st.integers(0, (1 << 64) - 1),
+    _NAMES,
+    _PATHS,
+    _PATHS,
+    _PATHS,
+    _PATHS,
+)
 _KUBELET_SOURCES = st.one_of(
     st.builds(KubeletSource, st.just(SourceState.READ), _KUBELETS),
     st.just(KubeletSource(SourceState.NOT_PRESENT)),
@@ -82,7 +101,7 @@ _CONTAINERS = st.builds(
     st.booleans(),
     st.booleans(),
 )
-_REASONS = st.lists(st.text(_PRINTABLE, max_size=9), min_size=1, max_size=limits.REASON_LIMIT).map(tuple)
+_REASONS = st.lists(st.text(PRINTABLE, max_size=9), min_size=1, max_size=limits.REASON_LIMIT).map(tuple)
 
 
 @st.composite

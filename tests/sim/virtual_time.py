@@ -59,9 +59,14 @@ class VirtualClock(Clock):
 
     def __init__(self, loop: VirtualTimeLoop) -> None:
         self._loop = loop
+        #: Seconds for which the host was suspended.
+        self.suspended = 0.0
 
     def monotonic(self) -> float:
         return self._loop.now
+
+    def boottime(self) -> float:
+        return self._loop.now + self.suspended
 
     def realtime_usec(self) -> int:
         return EPOCH_USEC + round((self._loop.now - START) * 1e6)

@@ -6,6 +6,7 @@ Two lists of processes, since each stand-in has its own: one for containers and 
 from pathlib import Path
 
 from devward.cluster.evidence import Doubt
+from devward.cluster.kubeconfig_place import find_kubeconfig
 from devward.cluster.kubelet import find_kubelet
 from devward.cluster.local import LocalScanner
 from devward.cluster.vantage import VantageDoubt
@@ -68,4 +69,7 @@ def observer(base: Path, *, privileged: bool = True) -> HostObserver:
     host, kubelets = base / "host", base / "kubelets"
     bundles = BundleHost.scanner_of(host, vantage=everybody)
     scanner = LocalScanner(proc=str(host / "proc"), cgroups=str(base / "cgroup"), bundles=bundles, vantage=vantage)
-    return HostObserver(scanner, lambda: find_kubelet(str(kubelets / "proc"), str(kubelets / "root"), vantage=vantage))
+    proc, root = str(kubelets / "proc"), str(kubelets / "root")
+    return HostObserver(
+        scanner, lambda: find_kubelet(proc, root, vantage=vantage), lambda kubelet: find_kubeconfig(kubelet, proc=proc, root=root)
+    )

@@ -30,6 +30,7 @@ PACKAGES: Final = (
     "libpam-systemd",
     "polkitd",
     "python3-dbus-next",
+    "python3-kubernetes",
     "python3-pyudev",
     "python3-sdnotify",
     "python3-yaml",

@@ -27,6 +27,7 @@ OF_ACTION = {
     names.ACTION_REPAIR_CDI: ("RepairSpecs", "t", "0"),
     names.ACTION_PROTECT: ("PauseCdi", "tst", "60", "why", "0"),
     names.ACTION_RELEASE: ("ResumeCdi", "t", "0"),
+    names.ACTION_RECLAIM: ("ReclaimOrphans", "t", "1"),
 }
 
 

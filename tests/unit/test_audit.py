@@ -2,10 +2,12 @@
 
 import io
 import json
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
 import pytest
 from hypothesis import example, given
@@ -343,6 +345,79 @@ def test_an_intent_that_only_stderr_has_is_not_taken(desk: Desk) -> None:
     assert len(lines) == 3
     assert lines[0].startswith("<6>about to write MESSAGE_ID=")
     assert "DEVWARD_OUTCOME=intent" in lines[0]
+
+
+RECLAIM: Final = {"vnpu": "DIE/212/vir05/0123456789abcdef", "card": "p007", "pod_uid": ("u1", "u2\n")}
+
+
+def test_a_destruction_names_the_vnpu_its_npu_and_pods_in_both_records(desk: Desk) -> None:
+    with desk.audit.begin("vnpu-reclaim", "About to destroy", **RECLAIM) as record:  # type: ignore[arg-type]  # as the fields are typed
+        assert record.taken
+        record.succeed("Destroyed")
+    for one in desk.records():
+        assert one["DEVWARD_VNPU"] == ["DIE/212/vir05/0123456789abcdef"]
+        assert one["DEVWARD_CARD"] == ["p007"]
+        assert one["DEVWARD_POD_UID"] == ["u1", "u2\\x0a"]
+    assert desk.outcomes() == [("intent", "id-1"), ("success", "id-1")]
+
+
+def _intent_taken(path: Path) -> bool:
+    """Say whether the intent of a destruction was taken by what is at a path."""
+    journal = Journal(str(path), stderr=io.StringIO())
+    audit = Audit(journal, version="1", new_id=lambda: "id", monotonic=lambda: 0.0)
+    with audit.begin("vnpu-reclaim", "About to destroy") as record:
+        record.noop("only asked")
+    journal.close()
+    return record.taken
+
+
+def test_only_a_journal_that_takes_the_record_counts(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    assert not _intent_taken(path), "there is none"
+    with JournalSink(str(path)):
+        assert _intent_taken(path)
+    path.unlink(missing_ok=True)
+    path.touch()
+    assert not _intent_taken(path), "a file is no journal"
+    path.unlink()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stream:
+        stream.bind(str(path))
+        stream.listen()
+        assert not _intent_taken(path), "what speaks otherwise is no journal"
+    assert not _intent_taken(path), "nobody listens there any more"
+
+
+def test_a_journal_that_hangs_takes_no_intent_once_it_is_full(tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    with JournalSink(path, reading=False):
+        journal = Journal(path, stderr=None)
+        audit = Audit(journal, version="1", new_id=lambda: "id", monotonic=lambda: 0.0)
+        taken = True
+        while taken:
+            taken = audit.event("finding", "x" * 900)
+        with audit.begin("vnpu-reclaim", "About to destroy") as record:
+            assert not record.taken
+            record.noop("not done: no audit")
+        journal.close()
+
+
+def test_a_journal_that_was_replaced_takes_the_next_intent(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    journal = Journal(str(path), stderr=None)
+    audit = Audit(journal, version="1", new_id=lambda: "id", monotonic=lambda: 0.0)
+
+    def taken() -> bool:
+        with audit.begin("vnpu-reclaim", "About to destroy") as record:
+            record.noop("only asked")
+        return record.taken
+
+    for _ in range(2):
+        with JournalSink(str(path)) as sink:
+            assert taken()
+            assert [one["DEVWARD_OUTCOME"] for one in sink.records()] == [["intent"], ["noop"]]
+        path.unlink(missing_ok=True)
+        assert not taken()
+    journal.close()
 
 
 # --- denials ---------------------------------------------------------------------------------------------------------

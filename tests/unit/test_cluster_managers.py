@@ -94,7 +94,9 @@ def test_drivers_for_ascend_are_signs_by_their_name(name: str, is_sign: bool) ->
 def test_claims_that_cannot_be_read_are_not_known() -> None:
     claiming = pod(containers=[container(npus=None)], spec={"resourceClaims": [{"name": "npu", "resourceClaimName": "x"}]})
     (sign,) = found(claiming, drivers=Drivers(unreadable=True))
-    assert (sign.reason, sign.where) == (ManagerRefusal.CLAIMS_UNREADABLE, f"Pod {UID}")
+    assert (sign.reason, sign.where, sign.what) == (ManagerRefusal.CLAIMS_UNREADABLE, f"Pod {UID}", "resourceClaims")
+    (sign,) = found(claiming, drivers=Drivers(unreadable=True, problem="plugins_registry: Permission denied\n"))
+    assert sign.sentence.endswith(f"look at those (Pod {UID}: 'plugins_registry: Permission denied\\x0a').")
     assert found(claiming) == []
     assert found(pod(annotations=annotated(DIES[0])), drivers=Drivers(unreadable=True)) == []
     over = {**claiming, "status": {"phase": "Succeeded"}}

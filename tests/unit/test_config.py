@@ -9,7 +9,9 @@ import pytest
 
 from devward import config
 from devward.errors import ConfigError
-from devward.model import CdiMode, DeviceKind, Reason
+from devward.model import CdiMode, ClusterRead, DeviceKind, Manage, Reason, ReclaimMode
+
+DIE = "0A1B2C3D-00000001-00000002-00000003-FFFFFFFF"
 
 
 def built(text: str) -> config.LoadedConfig:
@@ -74,6 +76,32 @@ SAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "cdi.settle_time": (["0", "600"], ["-1", "601", "1.5"]),
     "cdi.contested_after": (["1", "1000000"], ["0", "1000001"]),
     "npu.devices": (['"auto"', '"off"'], ['"on"', "[]", "true"]),
+    "cluster.read": (['"auto"', '"off"'], ['"on"', "false", '""', "[]"]),
+    "cluster.kubeconfig": (
+        ['"auto"', '"/etc/kubernetes/kubelet.conf"'],
+        ['""', '"off"', '"kubelet.conf"', '"~/.kube/config"', '"/etc/../kubelet.conf"', '"/"', "true", '["/etc/a"]', '"/a\\u0000b"'],
+    ),
+    "cluster.node_name": (
+        ['"auto"', '"worker-1"', '"ip-10-0-0-1.eu-west-1.compute.internal"', '"1"', f'"{"a" * 253}"'],
+        ['""', '"Worker"', '"a_b"', '"-a"', '"a-"', '"a..b"', '".a"', '"a."', f'"{"a" * 254}"', '"a\\n"', '"ä"', '"system:node:a"', "1"],
+    ),
+    "cluster.allow_exec": (["true", "false"], ['"true"', "0", "1", "[]"]),
+    "reclaim.mode": (['"enforce"', '"observe"', '"off"'], ['"repair"', '"Off"', "false", '""']),
+    "reclaim.grace": (["1", "604800"], ["0", "604801", "-1", "600.0", '"600"', "true"]),
+    "reclaim.confirmations": (["1", "1000"], ["0", "1001", "true"]),
+    "reclaim.interval": (["1", "3600"], ["0", "3601", "0.5"]),
+    "reclaim.cards": (
+        ['"all"', "[]", '["p000"]', f'["p999", "{DIE}"]', f'["{DIE.lower()}"]'],
+        [
+            *('"p000"', '"none"', "true", "[1]", '["all"]', '["p00"]', '["p0000"]', '["P000"]', '["p00\\u0660"]', '["p000\\n"]'),
+            *('["p000", "p000"]', f'["{DIE}", "{DIE.lower()}"]', f'["{DIE[:-1]}"]', f'["{DIE}/100/vir05_1c_16g"]', '[["p000"]]'),
+        ],
+    ),
+    "reclaim.manage": (['"hami"', '"all"'], ['"none"', "true", "[]"]),
+    "reclaim.per_card": (["1", "16"], ["0", "17", "true"]),
+    "reclaim.per_node": (["1", "64"], ["0", "65"]),
+    "reclaim.per_hour": (["1", "1024"], ["0", "1025"]),
+    "reclaim.kill_switch": (['"/etc/devward/reclaim.disabled"', '"/run/stop"'], ['""', '"stop"', '"/"', '"/etc/../stop"', "false"]),
     "log.level": (['"debug"', '"err"'], ['"loud"', "3"]),
     "log.journal_socket": (['"/run/systemd/journal/socket"'], ['"socket"', "[]"]),
 }
@@ -173,8 +201,32 @@ def test_a_huge_file_is_refused(tmp_path: Path) -> None:
         config.load(str(file), None)
 
 
+def test_what_a_cluster_is_asked_by_itself_is_empty() -> None:
+    cluster = built("").config.cluster
+    assert (cluster.read, cluster.kubeconfig, cluster.node_name, cluster.allow_exec) == (ClusterRead.AUTO, "", "", False)
+    assert cluster == config.ClusterConfig()
+    given = built('[cluster]\nread = "off"\nkubeconfig = "/etc/devward/kubeconfig"\nnode_name = "worker-1"\nallow_exec = true\n').config
+    assert given.cluster == config.ClusterConfig(ClusterRead.OFF, "/etc/devward/kubeconfig", "worker-1", allow_exec=True)
+
+
+def test_reclaiming_is_on_and_careful_by_itself() -> None:
+    loaded = built("").config.reclaim
+    assert loaded == config.ReclaimConfig()
+    assert (loaded.mode, loaded.grace, loaded.confirmations, loaded.interval) == (ReclaimMode.ENFORCE, 600, 3, 60)
+    assert (loaded.cards, loaded.manage) == (None, Manage.HAMI)
+    assert (loaded.per_card, loaded.per_node, loaded.per_hour) == (1, 4, 16)
+    assert loaded.kill_switch == "/etc/devward/reclaim.disabled"
+
+
+def test_die_ids_are_kept_in_capitals_and_names_as_they_are() -> None:
+    assert built(f'[reclaim]\ncards = ["{DIE.lower()}", "p007"]\n').config.reclaim.cards == (DIE, "p007")
+    assert built("[reclaim]\ncards = []\n").config.reclaim.cards == ()
+
+
 def test_effective_values_can_be_read_back() -> None:
     text = '[hypervisor]\ndevices = ["/dev/kvm"]\nexpected_mode = "0660"\nexpected_uid = 0\n[cdi]\nmode = "off"\n'
+    text += '[cluster]\nnode_name = "worker-1"\nallow_exec = true\n'
+    text += '[reclaim]\ncards = ["p007"]\nmanage = "all"\n'
     loaded = built(text)
     values = {key: (value, source) for key, value, source in config.effective(loaded)}
     assert set(values) == {key.path for key in config.KEYS}
@@ -182,6 +234,12 @@ def test_effective_values_can_be_read_back() -> None:
     assert values["hypervisor.expected_mode"] == ("0660", "test.toml")
     assert values["hypervisor.expected_gid"] == ("any", "default")
     assert values["cdi.mode"] == ("off", "test.toml")
+    assert values["npu.device_uid"] == ("user", "default")
+    assert values["reclaim.cards"] == (["p007"], "test.toml")
+    assert {key: value for key, value, _ in config.effective(built(""))}["reclaim.cards"] == "all"
+    assert values["cluster.kubeconfig"] == ("auto", "default")
+    assert values["cluster.node_name"] == ("worker-1", "test.toml")
+    assert values["cluster.allow_exec"] == (True, "test.toml")
     assert loaded.config.hypervisor.devices == (DeviceKind.KVM,)
     # JSON's texts, numbers and lists are TOML's too.
     lines = [f"{key} = {json.dumps(value)}" for key, (value, _) in values.items()]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from devward.ctl.explain import explain, of_reason
+from devward.ctl.explain import explain, of_code
 from devward.ctl.facts import Device, Finding, Manager, Snapshot, Spec
 from devward.ctl.failure import ExitStatus, Failure
 from devward.ctl.when import USEC, Times
@@ -116,7 +116,7 @@ def test_what_is_not_known() -> None:
 
 @pytest.mark.parametrize("reason", [one for one in Reason if one])
 def test_every_reason_alone(reason: Reason) -> None:
-    explained = of_reason(reason)
+    explained = of_code(reason)
     assert explained.found
     assert explained.means
     assert explained.steps

@@ -100,7 +100,7 @@ def test_a_vnpu_by_each_of_its_names(what: str) -> None:
 
 
 def test_what_is_not_known_is_said_to_be() -> None:
-    told = text(explain_npu.of_card(Card(name="c003d1"), Snapshot(Manager(), (), (), ()), TIMES))
+    told = text(explain_npu.of_card(Card(name="c003d1"), None, Snapshot(Manager(), (), (), ()), TIMES))
     for said in (
         "It is an NPU of unknown type.",
         "Its die id is not known.",
@@ -115,12 +115,12 @@ def test_what_is_not_known_is_said_to_be() -> None:
     assert "-1" not in told
     assert "1970" not in told
     for reason in Reason:
-        assert "-1" not in text(explain_npu.of_card(Card(name="c003d1", reason=reason), Snapshot(Manager(), (), (), ()), TIMES))
+        assert "-1" not in text(explain_npu.of_card(Card(name="c003d1", reason=reason), None, Snapshot(Manager(), (), (), ()), TIMES))
 
 
 @pytest.mark.parametrize("reason", [one for one in Reason if one])
 def test_every_reason_of_an_npu_and_a_vnpu(reason: Reason) -> None:
-    told = explain_npu.of_card(replace(CARD, reason=reason), BOTH, TIMES)
+    told = explain_npu.of_card(replace(CARD, reason=reason), None, BOTH, TIMES)
     assert f"({reason})" in text(told)
     assert "devward does not vouch for it." in text(told)
     assert "vouches for it:" not in text(told)
@@ -133,22 +133,24 @@ def test_every_reason_of_an_npu_and_a_vnpu(reason: Reason) -> None:
 
 def test_what_an_evaluation_would_add() -> None:
     card = replace(CARD, managed="hami", protection="protected", claims=("u-1", "u-2"), claimed_cores=10.0)
-    told = text(explain_npu.of_card(card, BOTH, TIMES))
+    told = text(explain_npu.of_card(card, None, BOTH, TIMES))
     assert "It is claimed by the Pods with the UIDs u-1, u-2." in told
     assert "The claims on it ask for 10 AI cores." in told
-    vnpu = replace(VNPU, verdict="confirming", grace_start_usec=NOW, confirmations=2, eligible_at_usec=NOW + 600 * USEC)
+    vnpu = replace(
+        VNPU, verdict="confirming", verdict_reason="in\x1b", grace_start_usec=NOW, confirmations=2, eligible_at_usec=NOW + 600 * USEC
+    )
     told = text(explain_npu.of_vnpu(vnpu, None, BOTH, TIMES))
-    assert "The verdict is confirming." in told
+    assert "The verdict is confirming (in\\x1b)." in told
     assert "That nobody owns it was confirmed 2 times; it may be reclaimed in 10 minutes." in told
 
 
 def test_findings_about_them_are_told() -> None:
     findings = tuple(Finding("flux", subject, f"About {subject}.", NOW) for subject in ("/dev/davinci7", DIE, "v0212", ""))
     snapshot = replace(BOTH, findings=findings)
-    told = text(explain_npu.of_card(CARD, snapshot, TIMES))
+    told = text(explain_npu.of_card(CARD, None, snapshot, TIMES))
     assert told.count("Finding") == 2
     assert "About v0212." in text(explain_npu.of_vnpu(VNPU, None, snapshot, TIMES))
-    assert "Finding" not in text(explain_npu.of_card(Card(name="p001"), snapshot, TIMES)), "an empty subject is nobody's"
+    assert "Finding" not in text(explain_npu.of_card(Card(name="p001"), None, snapshot, TIMES)), "an empty subject is nobody's"
 
 
 def test_an_id_that_two_chips_list_is_asked_back() -> None:
@@ -189,6 +191,29 @@ def test_the_tables_fit_the_width(columns: int | None) -> None:
             "VNPU   NPU   TEMPLATE      USE   VERDICT  CORES  FIRST SEEN",
             "v0212  p007  vir05_1c_16g  idle  unknown  5      10 minutes ago",
         ]
+
+
+def listed(columns: int | None, *cards: Card) -> list[str]:
+    stream = io.StringIO()
+    lists.show_cards(Screen(stream, Capabilities(columns)), replace(BOTH, cards=cards))
+    return stream.getvalue().splitlines()
+
+
+def test_who_claims_npus_is_listed_where_somebody_was_asked() -> None:
+    owned = replace(CARD, managed="managed", protection="protected", claims=("u-1", "u-2"))
+    unclaimed = replace(CARD, name="p008", managed="unmanaged", protection="none")
+    unasked = replace(CARD, name="p009")
+    assert listed(80, owned, unclaimed, unasked) == [
+        "NPU   CHIP          HEALTH   CORES USED  VNPUS  PROTECTION     CLAIMS  MANAGED",
+        "p007  Ascend 910B3  healthy  5 of 20     1      protected      2       managed",
+        "p008  Ascend 910B3  healthy  5 of 20     0      none           0       unmanaged",
+        "p009  Ascend 910B3  healthy  5 of 20     0      not-evaluated          unknown",
+    ]
+    assert listed(70, owned)[0].endswith("VNPUS  PROTECTION  CLAIMS"), "the least goes first"
+    assert "MANAGED    NODE           DIE ID" in listed(None, owned, unclaimed)[0]
+    assert "PROTECTION" not in listed(None, unasked)[0], "it would say nothing on a host without Kubernetes"
+    for one in (replace(unasked, claims=("u",)), replace(unasked, managed="managed"), replace(unasked, protection="odd")):
+        assert "PROTECTION" in listed(None, one)[0]
 
 
 def test_the_status_names_some_that_are_not_vouched_for() -> None:

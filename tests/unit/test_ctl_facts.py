@@ -1,6 +1,7 @@
 """What the daemon publishes, read tolerantly: from an older daemon, a newer one, and one that makes no sense."""
 
 import io
+import json
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devward import names
-from devward.ctl import explain_npu, facts, lists, reading, wording
+from devward.ctl import explain_npu, facts, lists, owners, reading, wording
 from devward.ctl.facts import Device, Manager, Snapshot, Spec
 from devward.ctl.npu_facts import Card, Vnpu
 from devward.ctl.terminal import Capabilities, Screen
@@ -24,7 +25,8 @@ PROPERTIES = [
     *("Kind", "Node", "Number", "Identity", "Health", "HealthSinceUSec", "Reason", "Text", "LastCheckUSec", "CheckDurationUSec"),
     *("File", "CdiKind", "Devices", "State", "StateSinceUSec", "RepairCount", "LastRepairUSec", "LastRepairCause", "NewThing"),
     *("PhyId", "CardId", "DeviceId", "DieId", "Chip", "Claims", "UsedCores", "TotalCores", "Id", "Card", "Template", "InUse", "Verdict"),
-    *("FirstSeenUSec", "GraceStartUSec", "Confirmations", "EligibleAtUSec"),
+    *("FirstSeenUSec", "GraceStartUSec", "Confirmations", "EligibleAtUSec", "Managed", "Protection", "ClaimedCores"),
+    *("BlockedReasons", "BlockedSinceUSec", "LastCycleUSec", "NextCycleUSec", "CertificateExpiresUSec"),
 ]
 
 
@@ -79,11 +81,15 @@ def test_no_daemon_breaks_the_reading(manager: Any, objects: Any, rows: Any) -> 
     for spec in snapshot.specs:
         assert isinstance(spec.sentence, str)
     for card in snapshot.cards:
-        assert explain_npu.of_card(card, snapshot, Times(1)).found
+        assert explain_npu.of_card(card, None, snapshot, Times(1)).found
         assert wording.card_changes(Card(), card) or not card.health
     for vnpu in snapshot.vnpus:
         assert explain_npu.of_vnpu(vnpu, {}, snapshot, Times(1)).found
         assert wording.vnpu_changes(Vnpu(), vnpu)
+    assert wording.manager_changes(Manager(), snapshot.manager, Times(1)) or not snapshot.manager.blocked_reasons
+    for line in owners.lines(snapshot, None, Times(1)):
+        assert line.text.replace("\u00a0", "").isprintable()
+    json.dumps(owners.document(snapshot.manager))
     shown = io.StringIO()
     lists.show_cards(Screen(shown, Capabilities()), snapshot)
     lists.show_vnpus(Screen(shown, Capabilities()), snapshot.vnpus, Times(1))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from devward.ctl.failure import UNANSWERED, UNKNOWN, ExitStatus, failure_of
+from devward.ctl import client
+from devward.ctl.failure import UNANSWERED, UNKNOWN, ExitStatus, Failure, failure_of
 from devward.errors import DBUS_ERROR_NAMES, INTERNAL_ERROR_NAME
 
 DENIED = {"org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"}
@@ -35,3 +36,10 @@ def test_an_unknown_error_is_named_and_its_text_escaped() -> None:
     failure = failure_of("org.devward.Devward1.Error.Flux", "a\x1b[2Jb\nc", "Rescan")
     assert failure.status == ExitStatus.UNHEALTHY
     assert failure.text == "Rescan failed: org.devward.Devward1.Error.Flux: a\\x1b[2Jb\\x0ac."
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, 5], ids=range(6))
+def test_an_answer_that_is_no_object_is_a_failure(text: object) -> None:
+    with pytest.raises(Failure, match="odd"):
+        client._document(text, "odd")
+    assert client._document('{"a": 1}', "odd") == {"a": 1}

@@ -1,12 +1,20 @@
 """devwardctl stands on what its contract allows, directly and indirectly: none of the daemon's rooms, present or to come."""
 
 import ast
+import os
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
+import pytest
+
 SOURCE = Path(__file__).parents[2] / "src" / "devward"
+#: Loads the daemon's table of observations, when it is asked about a code of it; what is said there and below is of the table alone.
+TABLE = ("ctl.observed", "cluster.observations")
 ALLOWED = {"names", "model", "errors", "text", "config", "bus.connection", "bus.messages", "npu.views"}
-#: What bus.connection itself stands on.
-BENEATH = {"bus.stream", "bus.transport", "bus.watches", "bus.wire"}
+#: What bus.connection and config themselves stand on.
+BENEATH = {"bus.stream", "bus.transport", "bus.watches", "bus.wire", "npu.numbering"}
 
 
 def imported(path: Path) -> set[str]:
@@ -29,8 +37,37 @@ def test_devwardctl_reaches_nothing_of_the_daemon() -> None:
         module = waiting.pop()
         for name in imported(paths[module]):
             assert not name.startswith("dbus_next") or module == "bus.transport", module
+            if (module, name) == TABLE:
+                continue
             if name in paths and name not in reached:
                 assert name in ALLOWED | BENEATH or name.startswith("ctl."), f"{module} imports devward.{name}"
                 reached.add(name)
                 waiting.append(name)
     assert reached >= ALLOWED
+
+
+def test_the_table_of_observations_stands_on_nothing_that_does_anything() -> None:
+    """What it imports, directly and indirectly, is pure, or reads by functions that nobody calls for the table's sake."""
+    contracts = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    pure = next(one for one in contracts if one["name"].startswith("Pure modules"))["source_modules"]
+    assert f"devward.{TABLE[1]}" in pure
+    loaded = loads(f"import devward.{TABLE[1]}")
+    assert not loaded & {"asyncio", "subprocess", "socket", "dbus_next", "kubernetes", "yaml"}
+    assert {name.split(".")[1] for name in loaded if name.startswith("devward.")} == {"cluster", "text"}
+
+
+@pytest.mark.parametrize(
+    "given", ["--help", "status --help", "--nonsense", "explain cdi-stale", "explain kvm --bus unix:path=/nonexistent"]
+)
+def test_the_table_is_not_loaded_where_nobody_asks_about_it(given: str) -> None:
+    run = "import sys; from devward.ctl.main import main\nsys.argv[1:] = {words}\ntry: main()\nexcept SystemExit: pass"
+    assert not {name for name in loads(run.format(words=given.split())) if name.startswith("devward.cluster")}
+    assert "devward.cluster.observations" in loads(run.format(words=["explain", "still-unsaid"])), "where somebody does"
+
+
+def loads(statements: str) -> set[str]:
+    """The modules that are loaded once these statements have run."""
+    show = "import sys; print('\\n'.join(sys.modules), file=sys.__stderr__)"
+    command = [sys.executable, "-c", f"{statements}\n{show}"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(SOURCE.parent)})
+    return set(run.stderr.split("\n"))

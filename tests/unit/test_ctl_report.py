@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devward.ctl import host, redact, report
+from devward.ctl import arguments, host, journal, redact, report
+from devward.ctl.context import Context
 from devward.ctl.failure import Failure
+from devward.ctl.terminal import Capabilities, Screen
 from sim.patience import must_not_block
 
 SECRETS = [
@@ -57,6 +59,120 @@ def test_any_value_can_be_redacted(value: dict[str, object]) -> None:
 def test_a_long_text_takes_no_longer_than_its_length(piece: str) -> None:
     with must_not_block():
         redact.text(piece * (1_000_000 // len(piece)))
+
+
+UID, OTHER, REQUEST = "11111111-2222-4333-8444-555555555555", "66666666-7777-4888-9999-000000000000", "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
+STATIC = "0123456789abcdef0123456789abcdef"
+DESCRIBED = {
+    "ownership": {"blocked": [{"reason": "annotation-malformed", "who": UID, "text": f"Pod {UID}: odd."}, {"reason": "x", "who": "pods"}]},
+    "cards": [{"name": "p007", "uid": 0, "claims": [{"uid": UID, "pod": "team-a/train-model-0"}, {"uid": STATIC, "pod": "kube-system/a"}]}],
+}
+
+
+def bundle_of(described: object, status: object = None, log: str = "", records: list[dict[str, object]] | None = None) -> report.Bundle:
+    made = report.Bundle()
+    made.add("log.txt", log)
+    made.add_json("describe.json", described)
+    made.add_json("status.json", status)
+    made.add_json("history.json", records)
+    made.pods.keep(REQUEST)
+    made.hide_pods()
+    return made
+
+
+def test_pods_are_numbers_and_each_is_the_same_everywhere() -> None:
+    log = (
+        f"Pod {UID}: odd.\nin kubepods-besteffort-pod{UID.replace('-', '_')}.slice of /var/lib/kubelet/pods/{UID}/volumes\n"
+        f"request {REQUEST}\nteam-a/train-model-0 and kube-system/a and train-model-0.\n/pod{STATIC}/x\nother {OTHER.upper()}\n"
+    )
+    status = {"manager": {"blocked_reasons": ["api-forbidden", f"annotation-malformed {UID}"]}, "cards": [{"claims": [UID, "short"]}]}
+    files = bundle_of(DESCRIBED, status, log, [{"pod_uid": UID, "request_id": REQUEST}]).files
+    everything = "".join(files.values())
+    for hidden in (UID, UID.replace("-", "_"), OTHER, OTHER.upper(), STATIC, "train-model-0", "kube-system/a"):
+        assert hidden not in everything
+    assert files["log.txt"].splitlines() == [
+        "Pod [pod 1]: odd.",
+        "in kubepods-besteffort-pod[pod 1].slice of /var/lib/kubelet/pods/[pod 1]/volumes",
+        f"request {REQUEST}",
+        "[pod 1] and [pod 2] and [pod 1].",
+        "/pod[pod 2]/x",
+        "other [pod 4]",
+    ]
+    shown = json.loads(files["describe.json"])
+    assert shown["ownership"]["blocked"] == [
+        {"reason": "annotation-malformed", "who": "[pod 1]", "text": "Pod [pod 1]: odd."},
+        {"reason": "x", "who": "pods"},
+    ]
+    assert shown["cards"][0] == {
+        "name": "p007",
+        "uid": 0,
+        "claims": [{"uid": "[pod 1]", "pod": "[pod 1]"}, {"uid": "[pod 2]", "pod": "[pod 2]"}],
+    }
+    shown = json.loads(files["status.json"])
+    assert shown["manager"]["blocked_reasons"] == ["api-forbidden", "annotation-malformed [pod 1]"]
+    assert shown["cards"] == [{"claims": ["[pod 1]", "[pod 3]"]}]
+    assert json.loads(files["history.json"]) == [{"pod_uid": "[pod 1]", "request_id": REQUEST}]
+
+
+def test_a_pod_that_one_member_alone_names() -> None:
+    made = bundle_of({"pod_uid": "u-9", "pod": "b/c", "manager": {"blocked_reasons": [f"odd {STATIC}"]}})
+    assert json.loads(made.files["describe.json"]) == {
+        "pod_uid": "[pod 1]",
+        "pod": "[pod 2]",
+        "manager": {"blocked_reasons": ["odd [pod 3]"]},
+    }
+
+
+def test_pods_in_the_records_are_numbers_and_requests_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = journal.Record(5, f"of request {REQUEST}", 6, {"pod_uid": "u-9", "request_id": REQUEST})
+
+    def absent(*_: object, **__: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(report.journal, "read", lambda *_: [record])
+    monkeypatch.setattr(report.subprocess, "run", absent)
+    screen = Screen(io.StringIO(), Capabilities())
+    made = report.Bundle()
+    report._collect_journal(
+        Context(arguments.parse(["report"]), screen, screen, {}, stdin_is_terminal=False, realtime_usec=lambda: 1), made
+    )
+    made.hide_pods()
+    (shown,) = map(json.loads, made.files["history.jsonl"].splitlines())
+    assert (shown["pod_uid"], shown["request_id"], shown["message"]) == ("[pod 1]", REQUEST, f"of request {REQUEST}")
+    assert made.problems == ["history.jsonl, log.txt: [Errno 2] No such file or directory"]
+
+
+def test_what_is_no_pod_keeps_its_name() -> None:
+    harmless = {
+        "die_id": "01234567-89ABCDEF-01234567-89ABCDEF-00000007",
+        "identity": "01234567-89ABCDEF-01234567-89ABCDEF-00000007/212/vir05_1c_16g#0123456789abcdef",
+        "message_id": "fedcba9876543210fedcba9876543210",
+        "path": "/var/lib/devward/backup/x.json",
+        "claims": 5,
+        "blocked_reasons": "none",
+        "text": "team-a/other, a model of train-model-01",
+    }
+    made = bundle_of(DESCRIBED, harmless)
+    assert json.loads(made.files["status.json"]) == harmless
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["uid", "pod", "who", "claims", "blocked_reasons", "x"]), inner),
+        max_leaves=8,
+    ),
+    st.text(),
+)
+def test_any_bundle_can_be_numbered(value: object, log: str) -> None:
+    made = bundle_of(value, log=log)
+    json.loads(made.files["describe.json"])
+
+
+@pytest.mark.parametrize("piece", ["a", "a/", "0", "0-", "A.-_", "/", "01234567-", f"{UID} "])
+def test_numbering_takes_no_longer_than_the_text_is_long(piece: str) -> None:
+    with must_not_block():
+        bundle_of(DESCRIBED, log=piece * (1_000_000 // len(piece)))
 
 
 def members(path: Path) -> dict[str, str]:

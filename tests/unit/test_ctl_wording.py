@@ -10,7 +10,7 @@ from devward.ctl.npu_facts import Card, Vnpu
 from devward.ctl.terminal import Tone
 from devward.ctl.when import Times
 from devward.model import Health, SpecState
-from devward.npu.views import CardHealth, Use
+from devward.npu.views import CardHealth, Management, Protection, Use
 
 KVM = Device(kind="kvm", node="/dev/kvm", number="10:232", identity="valid", health="healthy")
 SPEC = Spec(file="/etc/cdi/a.json", cdi_kind="x/y", devices=("x/y=kvm",), state="true")
@@ -117,6 +117,42 @@ def test_a_vnpu() -> None:
 @pytest.mark.parametrize("use", [*Use, "asleep", ""])
 def test_every_use_is_a_sentence(use: str) -> None:
     assert len(wording.vnpu_changes(replace(VNPU, in_use="other"), replace(VNPU, in_use=use))) == 1
+
+
+def test_who_owns_an_npu() -> None:
+    owned = replace(CARD, managed="managed", protection="protected", claims=("u-1", "u-2"))
+    assert texts(wording.card_changes(replace(CARD, managed="unknown", protection="not-evaluated"), owned)) == [
+        "HAMi hands out the NPU p007 (/dev/davinci7) now",
+        "a Pod has the NPU p007 (/dev/davinci7), or may have it: its vNPUs are protected",
+        "Pods that claim the NPU p007 (/dev/davinci7): u-1, u-2",
+    ]
+    assert texts(wording.card_changes(owned, replace(owned, claims=("u-2", "u\x1b")))) == [
+        "Pods that claim the NPU p007 (/dev/davinci7): u\\x1b",
+        "Pods that claim no more the NPU p007 (/dev/davinci7): u-1",
+    ]
+    assert wording.card_changes(owned, replace(owned, protection="unknown"))[0].tone is Tone.WARNING
+    assert len(wording.card_changes(Card(), owned)) == 1, "of one that is new its health alone"
+
+
+@pytest.mark.parametrize("value", [*Protection, *Management, "odd\x1b"])
+def test_every_management_and_protection_is_a_sentence(value: str) -> None:
+    said = wording.card_changes(replace(CARD, managed="other", protection="other"), replace(CARD, managed=value, protection=value))
+    assert len(said) == 2
+    assert "\x1b" not in "".join(texts(said))
+    assert wording.card_changes(replace(CARD, managed=value, protection=value), CARD) == [], "an older daemon came back"
+
+
+def test_whether_owners_are_known() -> None:
+    blocked = Manager(ready=True, blocked_reasons=("api-forbidden", "annotation-malformed u\x1b", "a", "b", "c"))
+    (said,) = wording.manager_changes(Manager(ready=True), blocked, TIMES)
+    assert said == wording.Said(
+        "it is not known who owns the vNPUs: api-forbidden, annotation-malformed u\\x1b, a, b and 1 more", Tone.WARNING
+    )
+    assert wording.manager_changes(blocked, replace(blocked, last_cycle_usec=5), TIMES) == []
+    (said,) = wording.manager_changes(Manager(ready=True), Manager(ready=True, blocked_reasons=("kubelet-not-found",)), TIMES)
+    assert said.tone is Tone.PLAIN, "nothing needs to be mended on a host without Kubernetes"
+    (said,) = wording.manager_changes(blocked, Manager(ready=True), TIMES)
+    assert said == wording.Said("it is known again who owns the vNPUs", Tone.GOOD)
 
 
 def test_npus_are_counted() -> None:

@@ -284,6 +284,60 @@ def test_a_kubelet_whose_directory_cannot_be_told_is_doubt(tmp_path: Path) -> No
     assert (found.state, codes(found)) == (SourceState.UNREADABLE, [WitnessDoubt.NOT_TELLABLE])
 
 
+def test_the_kubeconfig_is_told(host: WitnessHost) -> None:
+    place = host.kubelets.directory("/etc/kubernetes") / "kubelet.conf"
+    place.write_text("")
+    kubelet = look(host).kubelet.kubelet
+    assert kubelet is not None
+    assert (kubelet.kubeconfig, kubelet.kubeconfig_problem) == (f"{host.kubelets.root}/etc/kubernetes/kubelet.conf", "")
+
+
+def test_the_command_line_of_the_kubelet_that_was_found_counts(tmp_path: Path) -> None:
+    host = WitnessHost(tmp_path / "tree")
+    host.kubelets.kubelet(line=("/usr/bin/kubelet", "--kubeconfig=/a/b"))
+    for name in ("/a/b", "/etc/kubernetes/kubelet.conf"):
+        (host.kubelets.directory(os.path.dirname(name)) / os.path.basename(name)).write_text("")
+    kubelet = look(host, runtime=None).kubelet.kubelet
+    assert kubelet is not None
+    assert kubelet.kubeconfig == f"{host.kubelets.root}/a/b"
+
+
+@pytest.mark.parametrize(
+    ("given", "files", "problem"),
+    [
+        ("", (), "none in /etc/kubernetes/kubelet.conf"),
+        ("", ("/etc/kubernetes/kubelet.conf", "/var/lib/k0s/kubelet.conf"), "there are "),
+        ("relative", ("/etc/kubernetes/kubelet.conf",), "which is relative"),
+        ("/nowhere", ("/etc/kubernetes/kubelet.conf",), "/nowhere of the kubelet is another file than this host's"),
+        ("/a/kübeconfig", ("/a/kübeconfig",), "than can be told"),
+        ("/" + "x" * 200 + "/\x1b" + "y" * 200, (), "/" + "x" * 200),
+    ],
+)
+def test_a_kubeconfig_that_is_not_found_has_a_reason(tmp_path: Path, given: str, files: tuple[str, ...], problem: str) -> None:
+    host = WitnessHost(tmp_path / "tree")
+    host.kubelets.kubelet(line=("/usr/bin/kubelet", *([f"--kubeconfig={given}"] if given else [])))
+    for name in files:
+        (host.kubelets.directory(os.path.dirname(name)) / os.path.basename(name)).write_text("")
+    kubelet = look(host, runtime=None).kubelet.kubelet
+    assert kubelet is not None
+    assert kubelet.kubeconfig == ""
+    assert problem in kubelet.kubeconfig_problem
+    assert kubelet.root_name == "/var/lib/kubelet"
+
+
+def test_the_kubeconfig_of_a_kubelet_with_other_mounts_is_not_told(tmp_path: Path) -> None:
+    host = WitnessHost(tmp_path / "tree")
+    inside = tmp_path / "inside"
+    for root in (None, inside):
+        (host.kubelets.directory("/etc/kubernetes", root=root) / "kubelet.conf").write_text("")
+    host.kubelets.directory("/var/lib/kubelet/device-plugins", root=inside, checkpoint=True)
+    host.kubelets.process(100, listens=("/var/lib/kubelet/device-plugins/kubelet.sock",), root=inside)
+    kubelet = look(host, runtime=None).kubelet.kubelet
+    assert kubelet is not None
+    assert kubelet.root_directory == f"{host.kubelets.proc}/100/root/var/lib/kubelet"
+    assert (kubelet.kubeconfig, bool(kubelet.kubeconfig_problem)) == ("", True)
+
+
 # --- steps --------------------------------------------------------------------------------------------------------------
 def test_a_step_that_is_refused_ends_the_look(host: WitnessHost) -> None:
     steps: list[str] = []

@@ -9,7 +9,13 @@ import pytest
 from devward import __main__ as command_line
 from devward import config, names
 from devward.model import Reason
+from devward.reclaim.contract import No
+from devward.reclaim.controls import Blocked
+from devward.reclaim.limits import Limit
+from devward.reclaim.reasons import Why
 
+STOPS = "WHAT STOPS RECLAIMING"
+WHY = "WHY A VNPU IS RECLAIMED OR NOT"
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = REPOSITORY / "packaging" / "man"
 
@@ -44,6 +50,17 @@ def test_every_reason_and_event_is_in_the_page() -> None:
         assert f".B {word}\n" in text, word
     for identifier in names.MESSAGE_IDS.values():
         assert f"MESSAGE_ID {identifier}" in text
+
+
+def test_every_code_of_reclaiming_is_in_its_section() -> None:
+    text = page("devwardd.8")
+    stops, why, end = (text.index(f".SH {title}") for title in (STOPS, WHY, "WHAT IS READ OF KUBERNETES"))
+    for section, codes in ((text[stops:why], Blocked), (text[why:end], (*Why, *Limit, *No))):
+        assert {line.removeprefix(".B ") for line in section.splitlines() if line.startswith(".B ")} == set(codes)
+    # The interface's documentation sends its readers there.
+    manager, vnpu = ((REPOSITORY / "dbus" / f"{name}.xml").read_text() for name in (names.MANAGER_INTERFACE, names.VNPU_INTERFACE))
+    assert STOPS in manager
+    assert WHY in vnpu
 
 
 def test_every_journal_field_is_named() -> None:

@@ -252,9 +252,9 @@ def pin(vdev: int | None, *, of: Picture = SEEN, die: str = "", template: str = 
     return Pin(f"{target}/{vdev}/{template}", "x", 0, NOW, of.lasting.get(f"v{vdev:04d}", ""))
 
 
-def vnpus(*pins: Pin, seen: Picture = SEEN, there: "Outfit | None" = OUTFIT) -> Any:
+def vnpus(*pins: Pin, seen: Picture = SEEN, there: "Outfit | None" = OUTFIT, claims: Any = offers.not_asked) -> Any:
     report = judge(pins, Sight(seen.cards, seen.vnpus, seen.lasting, seen.in_doubt))
-    return offers.of_vnpus(report, seen.cards, there, NpuConfig())
+    return offers.of_vnpus(report, seen.cards, there, NpuConfig(), claims)
 
 
 def only(offer: Any) -> tuple[str, Identity, Reason]:
@@ -289,9 +289,13 @@ def test_a_vnpu_that_came_after_the_pin_is_not_offered() -> None:
     assert only(vnpus(pin(148, of=seen), seen=seen))[1] is Identity.VALID
 
 
-def test_where_a_kubelet_runs_none_is_offered() -> None:
+def test_where_a_kubelet_runs_only_what_no_pod_claims_is_offered() -> None:
     there = replace(OUTFIT, kubelet="process 7, kubelet")
-    assert only(vnpus(pin(148), there=there)) == (VNPU, Identity.INVALID, Reason.VNPU_CLAIMS_UNKNOWN)
+    assert only(vnpus(pin(148), there=there)) == (VNPU, Identity.UNKNOWN, Reason.VNPU_CLAIMS_UNKNOWN)
+    claimed: dict[str, Any] = {card.die_id: (Reason.VNPU_NPU_CLAIMED, "a Pod") for card in SEEN.cards if card.phy_id == 3}
+    assert only(vnpus(pin(148), there=there, claims=claimed.get)) == (VNPU, Identity.INVALID, Reason.VNPU_NPU_CLAIMED)
+    of_another = {card.die_id: (Reason.VNPU_NPU_CLAIMED, "a Pod") for card in SEEN.cards if card.phy_id == 0}
+    assert only(vnpus(pin(148), there=there, claims=of_another.get)) == (VNPU, Identity.VALID, Reason.OK)
 
 
 def test_a_vnpu_that_is_gone_is_missing_and_one_that_may_be_there_is_unknown() -> None:
@@ -322,8 +326,8 @@ def test_without_a_shared_node_no_vnpu_is_offered() -> None:
 
 
 def test_objections_to_a_vnpu() -> None:
-    def against(seen: Picture, name: int = 148, there: Outfit = OUTFIT) -> Reason | None:
-        found = offers.objection(f"{names.VNPU_CDI_KIND}={name}", seen.cards, seen.vnpus, there)
+    def against(seen: Picture, name: int = 148, there: Outfit = OUTFIT, claims: Any = offers.not_asked) -> Reason | None:
+        found = offers.objection(f"{names.VNPU_CDI_KIND}={name}", seen.cards, seen.vnpus, there, claims)
         return found[0] if found is not None else None
 
     assert against(SEEN) is None
@@ -335,6 +339,10 @@ def test_objections_to_a_vnpu() -> None:
     assert against(unknown) is Reason.VNPU_IN_USE, "what is not known to be idle is in use"
     unhealthy = picture(inventory(chip(3, 148, health=1)))
     assert against(unhealthy) is Reason.NPU_UNHEALTHY
+    beside_a_kubelet = replace(OUTFIT, kubelet="process 7, kubelet")
+    assert against(SEEN, there=beside_a_kubelet) is Reason.VNPU_CLAIMS_UNKNOWN
+    assert against(SEEN, there=beside_a_kubelet, claims=lambda _: (Reason.VNPU_NPU_CLAIMED, "")) is Reason.VNPU_NPU_CLAIMED
+    assert against(SEEN, there=beside_a_kubelet, claims=lambda _: None) is None
 
 
 def test_a_module_with_a_310p_is_told_from_a_card_by_its_nodes() -> None:

@@ -117,13 +117,12 @@ def test_what_is_no_target(text: str) -> None:
 
 
 # --- what tells a vNPU from others ----------------------------------------------------------------------------------
-MARKS = Marks(BOOT, die(0), 100, 1, TEMPLATE, inode=7, ctime_ns=8, sequence=0, losses=0, goings=0)
+MARKS = Marks(BOOT, die(0), 100, 1, TEMPLATE, inode=7, sequence=0, losses=0, goings=0)
 
 
 def test_what_lasts_is_the_same_in_the_next_run_of_the_daemon() -> None:
     assert MARKS.lasting
     assert replace(MARKS, sequence=4, losses=2, goings=1).lasting == MARKS.lasting
-    assert replace(MARKS, ctime_ns=9).lasting == MARKS.lasting, "whoever may write to the node can change that, and udevd does"
     assert replace(MARKS, sequence=4).identity != MARKS.identity
 
 

@@ -21,6 +21,7 @@ from devward.model import NpuDevices, Reason, Trigger
 from devward.npu.facts import Inventory
 from devward.npu.inventory import Picture, Unavailable, assess
 from devward.npu.memory import NO_MEMORY, Memory
+from devward.npu.offers import not_asked
 from devward.npu.room import NpuRoom
 from devward.npu.trail import AT_ONCE, Trail, kill_broker
 from sim.journal_sink import DrainedJournal, JournalSink, Record
@@ -72,7 +73,15 @@ class Nobody:
 
 
 def make_room(desk: Desk, config: NpuConfig | None = None) -> NpuRoom:
-    return NpuRoom(config or NpuConfig(), audit=desk.audit, clock=Clock(), call=Nobody(), on_change=lambda: None, has_pins=lambda: False)
+    return NpuRoom(
+        config or NpuConfig(),
+        audit=desk.audit,
+        clock=Clock(),
+        call=Nobody(),
+        on_change=lambda: None,
+        has_pins=lambda: False,
+        claims=not_asked,
+    )
 
 
 def test_without_npus_there_is_nothing_to_show_and_nothing_to_do(desk: Desk) -> None:
@@ -83,8 +92,9 @@ def test_without_npus_there_is_nothing_to_show_and_nothing_to_do(desk: Desk) -> 
         await room.configure(NpuConfig(NpuDevices.OFF))
         await room.configure(NpuConfig())
         assert (tuple(room.cards()), tuple(room.vnpus()), tuple(room.findings())) == ((), (), ())
-        assert room.describe() == {"host": {}, "kubelet": "", "cards": [], "vnpus": []}
-        assert json.loads(room.explain_vnpu("v0100", {"pins": []})) == {"name": "v0100"}
+        assert room.describe(room.cards()) == {"host": {}, "kubelet": "", "cards": [], "vnpus": []}
+        assert not room.has_idle()
+        assert isinstance(await room.witness((), None), Unavailable)
         assert asyncio.all_tasks() == {asyncio.current_task()}
         await room.close()
 

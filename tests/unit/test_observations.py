@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from devward.cluster.answer import AnswerProblem
+from devward.cluster.api_result import ApiFault
 from devward.cluster.checkpoint import Defect
 from devward.cluster.claims import ClaimReason
 from devward.cluster.hami import CardRefusal
 from devward.cluster.kubelet_facts import KubeletDoubt
 from devward.cluster.managers import ManagerRefusal
 from devward.cluster.node import NodeRefusal
-from devward.cluster.observations import LEFT_OUT, ROWS, TABLE, Look, Observation, Scope, sentence
+from devward.cluster.observations import LEFT_OUT, ROWS, TABLE, Look, Observation, Scope, api_code, sentence
 from devward.cluster.vantage import VantageDoubt
 
 PAGE = (Path(__file__).resolve().parents[2] / "packaging" / "man" / "devwardd.8").read_text().replace("\\-", "-").replace("\\&", "")
@@ -21,7 +22,7 @@ KINDS = (AnswerProblem, Defect, ClaimReason, CardRefusal, KubeletDoubt, ManagerR
 def test_every_reason_stands_in_the_table_once() -> None:
     codes = [row.code for group in TABLE for row in group.rows]
     assert len(codes) == len(set(codes))
-    assert set(codes) == {code.value for kind in KINDS for code in kind}
+    assert set(codes) == {code.value for kind in KINDS for code in kind} | {api_code(fault) for fault in ApiFault}
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.code)

@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from devward import __version__, config, names
+from devward.cluster.api_result import FAULT_TEXT, ApiFault
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGING = REPOSITORY / "packaging"
@@ -29,8 +31,13 @@ def test_the_packages_have_the_version_of_the_code() -> None:
     assert re.findall(r"^## (\S+?),", (REPOSITORY / "CHANGELOG.md").read_text(), re.M)[0] == __version__
 
 
+def project_metadata() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    return project
+
+
 def test_the_packages_require_what_the_code_does() -> None:
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    project = project_metadata()
     for requirement in project["dependencies"]:
         name, version = requirement.lower().split(">=")
         assert f" python3-{name.removeprefix('py') if name == 'pyyaml' else name} (>= {version}),\n" in CONTROL
@@ -39,6 +46,19 @@ def test_the_packages_require_what_the_code_does() -> None:
     assert f"X-Python3-Version: >= {lowest}\n" in CONTROL
     assert f" python3 (<< {limit}),\n" in CONTROL
     assert re.search(rf"^Requires: +\(python3 >= {lowest} with python3 < {limit}\)$", RPM_SPEC, re.M)
+
+
+def test_the_packages_recommend_and_do_not_require_what_only_a_cluster_needs() -> None:
+    (requirement,) = project_metadata()["optional-dependencies"]["cluster"]
+    name, version = requirement.split(">=")
+    # A host outside of a cluster does without it.
+    required, recommended = re.sub(r"^#.*\n", "", CONTROL, flags=re.M).split("\nRecommends:\n")
+    assert f" python3-{name} (>= {version}),\n" in recommended
+    assert name not in required
+    assert re.findall(rf"^(\w+): +python3-{name}\b.*$", RPM_SPEC, re.M) == ["Recommends"]
+    assert re.search(rf"^Recommends: +python3-{name} >= {re.escape(version)}$", RPM_SPEC, re.M)
+    # Both packages and the sentence that tells of its lack mean the same.
+    assert f"python3-{name}" in FAULT_TEXT[ApiFault.LIBRARY_MISSING]
 
 
 # --- the default configuration -----------------------------------------------------------------------------------------
@@ -183,6 +203,17 @@ def test_nothing_closes_the_devices(dropin: Path | None) -> None:
     assert not {"PrivateDevices", "ProtectClock", "PrivateUsers", "RootDirectory", "RootImage", "DynamicUser", "User"} & unit.keys()
     # A node that is named must exist when the unit starts; a group must be known by then, and "misc" always is.
     assert unit.get("DeviceAllow", []) == (["char-misc rw"] if "DevicePolicy" in unit else [])
+
+
+def test_the_network_is_open_where_the_api_server_may_be_anywhere_and_a_dropin_takes_it() -> None:
+    unit = settings(UNIT)
+    assert unit["RestrictAddressFamilies"] == ["AF_UNIX AF_NETLINK AF_INET AF_INET6"]
+    assert "IPAddressDeny" not in unit
+    closed = settings(UNIT, EXAMPLES / "no-network.conf")
+    assert (closed["RestrictAddressFamilies"], closed["IPAddressDeny"]) == (["AF_UNIX AF_NETLINK"], ["any"])
+    narrow = settings(UNIT, EXAMPLES / "api-server-only.conf")
+    assert (narrow["RestrictAddressFamilies"], narrow["IPAddressDeny"]) == (unit["RestrictAddressFamilies"], ["any"])
+    assert narrow["IPAddressAllow"][0] == "localhost"
 
 
 def test_a_hang_cannot_hold_up_what_waits_for_devward() -> None:

@@ -23,6 +23,7 @@ from devward.npu.facts import Inventory
 from devward.npu.host import Surroundings
 from devward.npu.inventory import Unavailable, assess
 from devward.npu.memory import NO_MEMORY
+from devward.npu.offers import Claims, not_asked
 from devward.npu.pins import Sight, Standing
 from devward.npu.room import NpuRoom
 from devward.pinning import Pinning
@@ -67,6 +68,7 @@ class Room:
     def __init__(self) -> None:
         self.shown = Sight()
         self.outfit: Outfit | None = Outfit(frozenset({"davinci_manager", "devmm_svm", "hisi_hdc"}))
+        self.claims: Claims = not_asked
 
     def cards(self) -> object:
         return self.shown.cards
@@ -218,13 +220,18 @@ def test_an_npu_is_pinned_without_an_identity(desk: Desk) -> None:
 def test_what_is_pinned_and_not_offered_since_a_kubelet_runs_is_a_finding(desk: Desk) -> None:
     desk.pin()
     assert desk.pinning.findings() == ()
-    desk.room.outfit = Outfit(kubelet="process 7, kubelet")
+    desk.room.outfit = replace(desk.room.outfit or Outfit(), kubelet="process 7, kubelet")
     (finding,) = desk.pinning.findings()
     assert (finding.code, finding.subject) == (Reason.VNPU_CLAIMS_UNKNOWN, "/etc/cdi/v.json")
     assert "process 7" in finding.text
     told = desk.pinning.of_vnpu("v0100", full=True)
     assert (told["offerable"], told["not_offerable_because"]) == (False, finding.text)
     assert told["pin_standing"] == "matched"
+    desk.room.claims = lambda wanted: (Reason.VNPU_NPU_CLAIMED, "a Pod") if wanted == die(0) else None
+    assert [finding.code for finding in desk.pinning.findings()] == [Reason.VNPU_NPU_CLAIMED]
+    desk.room.claims = lambda _: None
+    assert desk.pinning.findings() == ()
+    assert desk.pinning.of_vnpu("v0100", full=True)["offerable"] is True
 
 
 def test_a_pin_survives_a_restart_and_offers_the_same_vnpu(desk: Desk) -> None:
@@ -325,7 +332,15 @@ async def nobody(*arguments: object, **limits: object) -> object:
 
 def test_what_was_not_looked_at_yet_is_in_doubt(desk: Desk) -> None:
     async def main() -> None:
-        room = NpuRoom(NpuConfig(), audit=desk.audit, clock=Clock(), call=nobody, on_change=lambda: None, has_pins=lambda: True)
+        room = NpuRoom(
+            NpuConfig(),
+            audit=desk.audit,
+            clock=Clock(),
+            call=nobody,
+            on_change=lambda: None,
+            has_pins=lambda: True,
+            claims=not_asked,
+        )
         assert room.sight() == Sight(in_doubt=True), "the daemon starts"
         room.open()
         assert room.sight() == Sight(), "there is no NPU"
@@ -343,7 +358,13 @@ def test_what_was_not_looked_at_yet_is_in_doubt(desk: Desk) -> None:
 def test_npus_that_are_switched_off_from_the_start_match_nothing(desk: Desk) -> None:
     async def main() -> None:
         room = NpuRoom(
-            NpuConfig(NpuDevices.OFF), audit=desk.audit, clock=Clock(), call=nobody, on_change=lambda: None, has_pins=lambda: True
+            NpuConfig(NpuDevices.OFF),
+            audit=desk.audit,
+            clock=Clock(),
+            call=nobody,
+            on_change=lambda: None,
+            has_pins=lambda: True,
+            claims=not_asked,
         )
         room.seen(Trigger.UDEV)
         room.open()

@@ -11,9 +11,10 @@ from devward.cluster.hami import CardRefusal
 from devward.cluster.observations import Look as Seen
 from devward.cluster.observations import Scope
 from devward.cluster.views import Reset
+from devward.model import Manage
 from devward.npu.views import Use
 from devward.reclaim.confirmation import Bounds, Count, Pace, Progress, forget, set_back, set_backs, step, tried, wake_at
-from devward.reclaim.look import Cut, Manage, PinHold, Reach
+from devward.reclaim.look import Cut, PinHold, Reach
 from devward.reclaim.reasons import Verdict, Why
 from sim.reclaim_desk import (
     BEGIN,

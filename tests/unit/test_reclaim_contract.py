@@ -9,13 +9,14 @@ from devward.cluster.claims import ClaimReason
 from devward.cluster.evidence import Finding
 from devward.cluster.observations import Scope
 from devward.cluster.views import Reset
+from devward.model import ReclaimMode
 from devward.npu.codes import DcmiCode
 from devward.npu.facts import Expected, Outcome, Refusal
 from devward.npu.views import Use
-from devward.reclaim.aftermath import Aftermath, Result, called, conclude, refused, unanswered
+from devward.reclaim.aftermath import Aftermath, Result, called, conclude, refused, unanswered, unasked
 from devward.reclaim.confirmation import Progress
 from devward.reclaim.contract import FRESH_SECONDS, NO_TEXT, Chosen, Go, No, Prepared, Refuse, decide, prepare
-from devward.reclaim.controls import Blocked, Controls, ReclaimMode, Switch
+from devward.reclaim.controls import Blocked, Controls, Switch
 from devward.reclaim.limits import Limit, Rates, Spent, choose, due, spend
 from devward.reclaim.look import Cut, Look, PinHold
 from devward.reclaim.reasons import Verdict, Why
@@ -281,6 +282,12 @@ def test_ambiguous_outcomes_wait_for_another_round_and_no_other_grace(outcome: O
     assert desk.look(30).reason == Why.WAITING_ROUND
     assert desk.judgements["v0101"].verdict is Verdict.ELIGIBLE
     assert desk.look(30).verdict is Verdict.ELIGIBLE
+
+
+def test_what_was_not_asked_was_not_tried() -> None:
+    found = unasked("There is no broker.")
+    assert (found.result, found.was_tried, found.sets_back, found.forbids) == (Result.REFUSED, False, False, False)
+    assert (found.reason, found.sentence) == ("not-asked", "There is no broker.")
 
 
 def test_no_answer_is_unknown() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from devward.reclaim.controls import BLOCKED_TEXT, Blocked, Controls, ReclaimMode, ReclaimState, Switch, permission
+from devward.model import ReclaimMode, ReclaimState
+from devward.reclaim.controls import BLOCKED_TEXT, Blocked, Controls, Switch, permission
 from sim.reclaim_desk import unknown
 
 GOOD = Controls(mode=ReclaimMode.ENFORCE, kill_switch=Switch.ABSENT, has_kubelet=True)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devward.model import Manage
 from devward.reclaim.limits import (
     LIMIT_TEXT,
     Breaker,
@@ -22,7 +23,7 @@ from devward.reclaim.limits import (
     spend,
     watch,
 )
-from devward.reclaim.look import Manage, Reach
+from devward.reclaim.look import Reach
 from sim.reclaim_desk import RUNNING, ReclaimDesk, card_of, unmanaged, vnpu_of
 
 NOW = 50_000.0

@@ -14,7 +14,7 @@ from devward.cluster.life import Life
 from devward.cluster.observations import Scope
 from devward.cluster.statement import AskedVnpu, ContainerSight, VnpuSight
 from devward.cluster.views import Reset
-from devward.model import Pin, Reason
+from devward.model import Manage, Pin, Reason
 from devward.npu.inventory import Picture
 from devward.npu.pins import PinReport, Sight
 from devward.npu.pins import judge as judge_pins
@@ -22,7 +22,7 @@ from devward.npu.views import Use, VnpuView
 from devward.npu.views import Verdict as ViewVerdict
 from devward.reclaim.asking import ask_about, needs_pods
 from devward.reclaim.confirmation import Progress, step
-from devward.reclaim.look import Look, Manage, PinHold, Reach, container_key, take_look
+from devward.reclaim.look import Look, PinHold, Reach, container_key, take_look
 from devward.reclaim.reasons import SHIELDED, WHY_TEXT, Verdict, Why
 from devward.reclaim.shield import concerns
 from devward.reclaim.verdict import Judgement, judge

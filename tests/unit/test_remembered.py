@@ -11,7 +11,7 @@ import pytest
 
 from devward.errors import StateError
 from devward.model import MAXIMUM_PAUSE_SECONDS, CdiMode
-from devward.remembered import SAVE_DEADLINE, Remembered, with_bounded_pause, without_pause
+from devward.remembered import SAVE_DEADLINE, Remembered, with_bounded_pause, without_pause, without_reclaim_pause
 from devward.state import DIGESTS, Pause, State, StateStore
 from devward.worker import Worker
 from sim.held_time import HeldTimeLoop, run_held, until
@@ -166,12 +166,22 @@ def test_without_pause_keeps_the_rest() -> None:
     assert without_pause(state) == State(cdi_mode=CdiMode.OBSERVE).with_digest(PATH, DIGEST)
 
 
+def test_each_pause_ends_alone() -> None:
+    pause = Pause(5, "why", 0)
+    both = State(cdi_pause=pause, reclaim_pause=pause)
+    assert without_pause(both) == State(reclaim_pause=pause)
+    assert without_reclaim_pause(both) == State(cdi_pause=pause)
+
+
 def test_a_pause_lasts_no_longer_than_can_be_asked_for_whatever_the_clock_said() -> None:
     usable = State(cdi_pause=Pause(5_000_000, "why", 0))
     assert with_bounded_pause(usable, 0) == usable
     assert with_bounded_pause(State(), 0) == State()
     from_the_future = State(cdi_pause=Pause(10**18, "why", 7))
     assert with_bounded_pause(from_the_future, 1) == State(cdi_pause=Pause(MAXIMUM_PAUSE_SECONDS * 1_000_000 + 1, "why", 7))
+    both = State(cdi_pause=Pause(5, "why", 0), reclaim_pause=Pause(10**18, "why", 7))
+    longest = Pause(MAXIMUM_PAUSE_SECONDS * 1_000_000 + 1, "why", 7)
+    assert with_bounded_pause(both, 1) == State(cdi_pause=Pause(5, "why", 0), reclaim_pause=longest)
 
 
 def test_it_all_comes_back_after_a_restart(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,14 +17,24 @@ from hypothesis import strategies as st
 
 from devward import directory, names
 from devward.errors import AlreadyRunning, DevwardError, StateError
-from devward.model import MAXIMUM_PIN_REASON, MAXIMUM_PINS, CdiMode, Pin
-from devward.state import BACKUP_BYTES, BACKUPS_PER_NAME, DAMAGED_KEPT, DIGESTS, Lock, Pause, State, StateStore
+from devward.model import MAXIMUM_PIN_REASON, MAXIMUM_PINS, CdiMode, Pin, ReclaimMode
+from devward.state import BACKUP_BYTES, BACKUPS_PER_NAME, DAMAGED_KEPT, DIGESTS, Loaded, Lock, Pause, State, StateStore
 
 USEC = 1_700_000_000_123_456
 DIE = "0A1B2C3D-00000001-00000002-00000003-FFFFFFFF"
 PIN = Pin(f"{DIE}/100/vir05_1c_16g", "a training that must not die é", 1000, USEC, "0123456789abcdef")
 CARD_PIN = Pin(DIE, "a card of its own", 0, USEC + 1)
-FULL = State({"/etc/cdi/x.json": ("a" * 64, "b" * 64)}, CdiMode.OBSERVE, Pause(USEC, "maintenance é\n", 1000), pins=(PIN, CARD_PIN))
+FULL = State(
+    {"/etc/cdi/x.json": ("a" * 64, "b" * 64)},
+    CdiMode.OBSERVE,
+    Pause(USEC, "maintenance é\n", 1000),
+    (PIN, CARD_PIN),
+    ReclaimMode.OFF,
+    Pause(USEC + 5, "a new rack é\n", 7),
+    pins_in_doubt=True,
+)
+#: What is left of a file of which nothing could be read.
+LOST = State(pins_in_doubt=True)
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: gives files to another user")
 
 
@@ -58,6 +69,9 @@ def entries(place: Path) -> list[str]:
     return sorted(os.listdir(place))
 
 
+PAUSES = st.none() | st.builds(Pause, st.integers(0, (1 << 63) - 1), st.text(), st.integers(0, (1 << 32) - 1))
+
+
 # --- load and save ---------------------------------------------------------------------------------------------------
 def test_a_first_start_is_empty_and_no_problem(store: StateStore, place: Path) -> None:
     loaded = store.load()
@@ -83,13 +97,22 @@ def test_what_was_saved_is_loaded_by_the_next_start(store: StateStore, place: Pa
         max_size=4,
     ),
     mode=st.none() | st.sampled_from(CdiMode),
-    pause=st.none() | st.builds(Pause, st.integers(0, (1 << 63) - 1), st.text(), st.integers(0, (1 << 32) - 1)),
+    pause=PAUSES,
+    reclaim_mode=st.none() | st.sampled_from(ReclaimMode),
+    reclaim_pause=PAUSES,
+    in_doubt=st.booleans(),
 )
 def test_any_state_survives(
-    tmp_path_factory: pytest.TempPathFactory, digests: dict[str, tuple[str, ...]], mode: CdiMode, pause: Pause
+    tmp_path_factory: pytest.TempPathFactory,
+    digests: dict[str, tuple[str, ...]],
+    mode: CdiMode | None,
+    pause: Pause | None,
+    reclaim_mode: ReclaimMode | None,
+    reclaim_pause: Pause | None,
+    in_doubt: bool,
 ) -> None:
     place = str(tmp_path_factory.mktemp("state"))
-    state = State(digests, mode, pause)
+    state = State(digests, mode, pause, (), reclaim_mode, reclaim_pause, in_doubt)
     StateStore(place, realtime_usec=Clock()).save(state)
     assert StateStore(place, realtime_usec=Clock()).load().state == state
 
@@ -140,7 +163,7 @@ def test_a_newer_major_version_is_set_aside_and_reported(store: StateStore, plac
     content = {"major": 2, "minor": 0, "digests": {"/x": ["a" * 64]}, "cdi_mode": "off"}
     put(place, content)
     loaded = store.load()
-    assert loaded.state == State()
+    assert loaded.state == LOST
     assert loaded.problem is not None
     assert "state version 2" in loaded.problem
     (copy,) = entries(place)
@@ -173,7 +196,7 @@ def test_a_damaged_file_is_set_aside_and_reported(store: StateStore, place: Path
     put(place, content)
     data = (place / names.STATE_FILE).read_bytes()
     loaded = store.load()
-    assert loaded.state == State()
+    assert loaded.state == LOST
     assert loaded.problem is not None
     (copy,) = entries(place)
     assert copy.startswith("state.json.damaged-")
@@ -206,20 +229,62 @@ def test_a_damaged_file_is_set_aside_and_reported(store: StateStore, place: Path
         ("pins", [{"target": "p000"}]),
         ("pins", [{"target": DIE.lower()}]),
         ("pins", [{"target": f"{DIE}/100"}]),
+        ("reclaim_mode", "repair"),
+        ("reclaim_mode", 0),
+        ("reclaim_pause", "for ever"),
+        ("reclaim_pause", {"until_usec": 1, "reason": "", "caller_uid": -1}),
+        ("pins_in_doubt", None),
+        ("pins_in_doubt", []),
     ],
 )
 def test_one_bad_key_costs_no_other(store: StateStore, place: Path, key: str, value: object) -> None:
-    good = {"digests": {"/x": ["a" * 64]}, "cdi_mode": "off", "cdi_pause": {"until_usec": 5, "reason": "r", "caller_uid": 7}}
+    pause = {"until_usec": 5, "reason": "r", "caller_uid": 7}
+    good = {"digests": {"/x": ["a" * 64]}, "cdi_mode": "off", "cdi_pause": pause, "reclaim_mode": "observe", "reclaim_pause": pause}
     put(place, {"major": 1, "minor": 0, **good, key: value, "future": 1})
     loaded = store.load()
     assert loaded.problem is not None
     assert key.removesuffix("s") in loaded.problem
-    whole = State({"/x": ("a" * 64,)}, CdiMode.OFF, Pause(5, "r", 7))
-    empty: dict[str, object] = {"digests": {}, "cdi_mode": None, "cdi_pause": None, "pins": ()}
-    assert loaded.state == dataclasses.replace(whole, **{key: empty[key]})
-    assert len(entries(place)) == 1
-    assert store.save(loaded.state)
-    assert json.loads((place / names.STATE_FILE).read_bytes())["future"] == 1
+    whole = State({"/x": ("a" * 64,)}, CdiMode.OFF, Pause(5, "r", 7), (), ReclaimMode.OBSERVE, Pause(5, "r", 7))
+    # A flag that stops something is on where it cannot be read; what may have kept a vNPU, and is lost, leaves doubt.
+    empty: dict[str, Any] = {"digests": {}, "pins": (), "pins_in_doubt": True}
+    changes: dict[str, Any] = {key: empty.get(key)}
+    expected = dataclasses.replace(whole, **changes)
+    assert loaded.state == dataclasses.replace(expected, pins_in_doubt=key not in ("digests", "cdi_mode", "cdi_pause"))
+    (current, copy) = entries(place)
+    assert copy.startswith("state.json.damaged-")
+    assert json.loads((place / current).read_bytes())["future"] == 1
+    assert StateStore(str(place), realtime_usec=Clock()).load() == Loaded(loaded.state)
+
+
+# --- reclaiming ------------------------------------------------------------------------------------------------------
+def test_a_state_of_the_version_before_reclaiming_is_loaded_without_doubt(store: StateStore, place: Path) -> None:
+    put(place, {"major": 1, "minor": 1, "digests": {}, "cdi_mode": None, "cdi_pause": None, "pins": [dataclasses.asdict(PIN)]})
+    assert store.load() == Loaded(State(pins=(PIN,)))
+
+
+def test_a_file_that_was_set_aside_leaves_doubt_until_an_administrator_acts(store: StateStore, place: Path) -> None:
+    put(place, b"{")
+    assert store.load().state == LOST
+    # Though nothing was saved since.
+    again = StateStore(str(place), realtime_usec=Clock())
+    assert again.load() == Loaded(LOST)
+    for mode in (ReclaimMode.OBSERVE, ReclaimMode.OFF):
+        assert LOST.with_reclaim_mode(mode) == State(reclaim_mode=mode, pins_in_doubt=True)
+    again.save(LOST.with_reclaim_mode(ReclaimMode.ENFORCE))
+    assert StateStore(str(place), realtime_usec=Clock()).load() == Loaded(State(reclaim_mode=ReclaimMode.ENFORCE))
+
+
+def test_a_file_of_a_newer_daemon_leaves_doubt_too(store: StateStore, place: Path) -> None:
+    put(place, {"major": 2, "pins": []})
+    assert store.load().state == LOST
+    assert StateStore(str(place), realtime_usec=Clock()).load() == Loaded(LOST)
+
+
+def test_a_pin_that_protects_all_the_same_leaves_no_doubt_and_one_that_is_lost_does(store: StateStore, place: Path) -> None:
+    put(place, {"major": 1, "minor": 2, "pins": [{"target": PIN.target}]})
+    assert not store.load().state.pins_in_doubt
+    put(place, {"major": 1, "minor": 2, "pins": [{"target": PIN.target}, {"target": "x"}]})
+    assert store.load().state.pins_in_doubt
 
 
 # --- pins ------------------------------------------------------------------------------------------------------------
@@ -239,7 +304,7 @@ def test_a_state_of_the_version_before_pins_is_loaded(store: StateStore, place: 
     assert (loaded.problem, loaded.state) == (None, State({"/x": ("a" * 64,)}, CdiMode.OFF))
     store.save(loaded.state.with_pin(PIN))
     document = json.loads((place / names.STATE_FILE).read_bytes())
-    assert (document["major"], document["minor"]) == (1, 1)
+    assert (document["major"], document["minor"]) == (1, 2)
     assert [entry["target"] for entry in document["pins"]] == [PIN.target]
 
 
@@ -316,7 +381,7 @@ def test_what_is_no_regular_file_is_set_aside_and_not_followed(store: StateStore
     else:
         path.mkdir()
     loaded = store.load()
-    assert loaded.state == State()
+    assert loaded.state == LOST
     assert loaded.problem is not None
     assert store.save(FULL)
     assert path.is_file()

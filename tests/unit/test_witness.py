@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from devward.cluster.bundle import ContainerType
 from devward.cluster.evidence import DeviceNumber, Doubt, Finding, SourceState
+from devward.cluster.kubelet_facts import Kubelet, KubeletDoubt, KubeletScan
 from devward.cluster.node import Kubelets
-from devward.cluster.statement import KubeletSource, PodSight, SourceSight, Statement, VnpuSight
-from devward.cluster.witness import WitnessedHost
+from devward.cluster.statement import KubeletSource, PodSight, SourceSight, Statement, VnpuSight, contradiction
+from devward.cluster.witness import WitnessedHost, kubelet_scan
 from sim.statements import CONTAINER, DOUBTED, KUBELET, READ, UID, VNPU, clean, full, statements
 
 OTHER = "11111111-d9cb-469f-a165-70867728950e"
@@ -104,3 +105,39 @@ def test_the_kubelet_is_there_or_missing_or_in_doubt() -> None:
     several = replace(clean(), kubelet=KubeletSource(SourceState.UNREADABLE, None, doubts))
     assert WitnessedHost(several).kubelet is None
     assert WitnessedHost(several).kubelets(9) == Kubelets(doubt="several-kubelets 40 kubelet, 41 k3s; kubelet-changed")
+
+
+PLUGINS = "/var/lib/kubelet/device-plugins"
+SEVERAL = (Doubt("several-kubelets", "40 kubelet, 41 k3s"),)
+
+
+def test_the_kubelet_is_taken_as_its_search_found_it() -> None:
+    found = kubelet_scan(clean().kubelet)
+    directories = ("/data/kubelet", "/data/kubelet/device-plugins")
+    assert found == KubeletScan(Kubelet(100, 77, "kubelet", "/var/lib/kubelet", PLUGINS, *directories))
+    assert kubelet_scan(KubeletSource(SourceState.NOT_PRESENT)) == KubeletScan(None, (Doubt(KubeletDoubt.NOT_FOUND, "/proc"),))
+    assert kubelet_scan(KubeletSource(SourceState.UNREADABLE, None, SEVERAL)) == KubeletScan(None, SEVERAL)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        KubeletSource(SourceState.NOT_PRESENT, KUBELET),
+        KubeletSource(SourceState.UNREADABLE, KUBELET),
+        KubeletSource(SourceState.UNREADABLE),
+        KubeletSource(SourceState.READ),
+        KubeletSource(SourceState.READ, KUBELET, SEVERAL),
+    ],
+)
+def test_no_kubelet_is_taken_of_a_source_that_contradicts_itself(source: KubeletSource) -> None:
+    assert contradiction(replace(clean(), kubelet=source))
+    scan = kubelet_scan(source)
+    assert scan.kubelet is None
+    assert set(source.doubts) <= set(scan.doubts)
+
+
+@given(statements())
+def test_a_kubelet_is_one_without_a_doubt_and_no_other(said: Statement) -> None:
+    scan = kubelet_scan(said.kubelet)
+    assert (scan.kubelet is None) == bool(scan.doubts)
+    assert (scan.kubelet is None) == (said.kubelet.kubelet is None)

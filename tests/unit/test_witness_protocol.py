@@ -33,9 +33,8 @@ from devward.npu.protocol import (
     parse_request,
     request_id,
 )
-from sim.statements import ASKED, CONTAINER, DOUBTED, KUBELET, READ, UID, VNPU, clean, full, statements
+from sim.statements import ASKED, CONTAINER, DOUBTED, KUBELET, PRINTABLE, READ, UID, VNPU, clean, full, statements
 
-PRINTABLE = st.characters().filter(str.isprintable)
 REQUESTS = st.builds(
     WitnessRequest,
     st.integers(0, (1 << 53) - 1),
@@ -157,6 +156,7 @@ def test_every_field_of_a_statement_is_needed_and_no_other_is_taken(place: Place
 
 
 _T = ("statement",)
+_KUBELET = ANSWER["statement"]["kubelet"]["kubelet"]
 OUT_OF_RANGE: list[tuple[Place, Any]] = [
     ((*_T, "vnpus", 0, "vnpu", "vdev"), 99),
     ((*_T, "vnpus", 0, "vnpu", "vdev"), 1124),
@@ -189,6 +189,11 @@ OUT_OF_RANGE: list[tuple[Place, Any]] = [
     ((*_T, "kubelet", "kubelet", "root_directory"), "relative"),
     ((*_T, "kubelet", "kubelet", "plugins_directory"), "/a\nb"),
     ((*_T, "kubelet", "kubelet", "plugins_name"), "/" + "x" * 4096),
+    ((*_T, "kubelet", "kubelet", "kubeconfig"), "relative"),
+    ((*_T, "kubelet", "kubelet", "kubeconfig"), "/a\nb"),
+    ((*_T, "kubelet", "kubelet", "kubeconfig"), "/" + "x" * 4096),
+    ((*_T, "kubelet", "kubelet"), {**_KUBELET, "kubeconfig": "", "kubeconfig_problem": "a\nb"}),
+    ((*_T, "kubelet", "kubelet"), {**_KUBELET, "kubeconfig": "", "kubeconfig_problem": "x" * (limits.PROBLEM_LENGTH + 1)}),
 ]
 
 
@@ -219,6 +224,12 @@ CLEAN = clean(VNPU)
 ONE_DOUBT = replace(READ, doubts=(Doubt("some-doubt", ""),))
 HELD = VnpuSight(VNPU, Finding.HELD, Finding.HELD, Finding.HELD, ("somebody",))
 IN_DOUBT = (Doubt("kubelet-changed", "40"),)
+
+
+def with_kubelet(**differs: str) -> Statement:
+    return replace(clean(), kubelet=KubeletSource(SourceState.READ, replace(KUBELET, **differs)))
+
+
 CONTRADICTIONS: dict[str, Statement] = {
     "clean by descriptors with doubts": replace(CLEAN, descriptors=DOUBTED),
     "clean by descriptors with one doubt": replace(CLEAN, descriptors=ONE_DOUBT),
@@ -250,6 +261,8 @@ CONTRADICTIONS: dict[str, Statement] = {
     "a kubelet in doubt": replace(clean(), kubelet=KubeletSource(SourceState.READ, KUBELET, IN_DOUBT)),
     "no kubelet, in doubt": replace(clean(), kubelet=KubeletSource(SourceState.NOT_PRESENT, None, IN_DOUBT)),
     "a kubelet in no doubt": replace(clean(), kubelet=KubeletSource(SourceState.UNREADABLE)),
+    "no kubeconfig for no reason": with_kubelet(kubeconfig=""),
+    "a kubeconfig that is there and not": with_kubelet(kubeconfig_problem="it was not found"),
 }
 
 
@@ -262,5 +275,6 @@ def test_a_statement_that_contradicts_itself_is_none(name: str) -> None:
 
 
 def test_plain_ones_do_not_contradict_themselves() -> None:
-    for said in (clean(), CLEAN, full(), replace(CLEAN, vnpus=(HELD,), containers=(CONTAINER,))):
+    without = with_kubelet(kubeconfig="", kubeconfig_problem="it was not found")
+    for said in (clean(), CLEAN, full(), replace(CLEAN, vnpus=(HELD,), containers=(CONTAINER,)), without):
         assert contradiction(said) == ""

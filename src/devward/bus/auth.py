@@ -18,7 +18,7 @@ from devward import names
 from devward.bus.backend import DenialAudit
 from devward.bus.connection import CallFailed, MethodCall, Variant
 from devward.errors import AccessDenied, BusError, DevwardError, InteractionRequired, LimitsExceeded
-from devward.model import Caller, CdiMode
+from devward.model import Caller, CdiMode, ReclaimMode
 from devward.text import printable
 
 POLKIT_NAME = "org.freedesktop.PolicyKit1"
@@ -55,6 +55,11 @@ def _set_cdi_mode(body: Sequence[object]) -> str:
     return names.ACTION_PROTECT if body[0] in (CdiMode.OBSERVE, CdiMode.OFF) else names.ACTION_RELEASE
 
 
+def _set_reclaim_mode(body: Sequence[object]) -> str:
+    """As with CDI files."""
+    return names.ACTION_PROTECT if body[0] in (ReclaimMode.OBSERVE, ReclaimMode.OFF) else names.ACTION_RELEASE
+
+
 RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
     {
         (names.PEER_INTERFACE, "Ping"): Open.PUBLIC,
@@ -72,6 +77,7 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         (names.MANAGER_INTERFACE, "ListCards"): Open.PUBLIC,
         (names.MANAGER_INTERFACE, "ListVnpus"): Open.PUBLIC,
         (names.MANAGER_INTERFACE, "ListFindings"): Open.PUBLIC,
+        (names.CARD_INTERFACE, "Explain"): Open.PUBLIC,
         (names.VNPU_INTERFACE, "Explain"): Open.PUBLIC,
         (names.MANAGER_INTERFACE, "CheckAllocation"): names.ACTION_CHECK,
         (names.MANAGER_INTERFACE, "Rescan"): names.ACTION_RESCAN,
@@ -81,8 +87,16 @@ RULES: Mapping[tuple[str, str], Rule] = MappingProxyType(
         (names.MANAGER_INTERFACE, "SetCdiMode"): _set_cdi_mode,
         (names.MANAGER_INTERFACE, "PauseCdi"): names.ACTION_PROTECT,
         (names.MANAGER_INTERFACE, "ResumeCdi"): names.ACTION_RELEASE,
+        # What would be destroyed tells who has what: a dry run needs no less.
+        (names.MANAGER_INTERFACE, "ReclaimVnpu"): names.ACTION_RECLAIM,
+        (names.MANAGER_INTERFACE, "ReclaimOrphans"): names.ACTION_RECLAIM,
+        (names.MANAGER_INTERFACE, "ReleaseBreaker"): names.ACTION_RELEASE,
+        (names.MANAGER_INTERFACE, "SetReclaimMode"): _set_reclaim_mode,
+        (names.MANAGER_INTERFACE, "PauseReclaim"): names.ACTION_PROTECT,
+        (names.MANAGER_INTERFACE, "ResumeReclaim"): names.ACTION_RELEASE,
         (names.MANAGER_INTERFACE, "Pin"): names.ACTION_PROTECT,
         (names.MANAGER_INTERFACE, "Unpin"): names.ACTION_RELEASE,
+        (names.MANAGER_INTERFACE, "AcceptNode"): names.ACTION_RELEASE,
     }
 )
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from devward.model import ActionRequest, ActionResult, Allocation, Caller, CdiMode, DeviceView, Finding, ManagerView, SpecView
+from devward.model import ActionRequest, ActionResult, Allocation, Caller, CdiMode, DeviceView, Finding, ManagerView, ReclaimMode, SpecView
 
 if TYPE_CHECKING:  # a host without NPUs loads nothing of them
     from devward.npu.views import CardView, VnpuView
@@ -30,6 +30,9 @@ class Backend(Protocol):
 
     def vnpus(self) -> "Sequence[VnpuView]":
         """Return the vNPUs; at most one of a name. As cards()."""
+
+    def explain_card(self, name: str, *, full: bool) -> str:
+        """Return what is known of the NPU with this name, as explain_vnpu()."""
 
     def explain_vnpu(self, name: str, *, full: bool) -> str:
         """Return what is known of the vNPU with this name, as JSON; without what names other people's workloads unless `full`."""
@@ -64,11 +67,37 @@ class Backend(Protocol):
     async def resume_cdi(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """End a pause."""
 
+    async def reclaim_vnpu(
+        self, request: ActionRequest, vdev: int, identity: str, *, dry_run: bool, shorten: bool
+    ) -> tuple[ActionResult, ...]:
+        """Destroy the vNPU with this id and identity if nobody owns it, or tell what would be done; `shorten` waits less and asks no less.
+
+        The target of its line is the identity. NoSuchVnpu where there is none of that id and identity.
+        """
+
+    async def reclaim_orphans(self, request: ActionRequest, *, dry_run: bool, shorten: bool) -> tuple[ActionResult, ...]:
+        """Destroy the vNPUs that nobody owns, within the limits, as reclaim_vnpu(); a line for each that seems to be nobody's."""
+
+    async def release_breaker(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        """Agree to what was eligible while too much of it was. The target of its line is `breaker`."""
+
+    async def set_reclaim_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
+        """Set what may be done with vNPUs that nobody owns. The target of its line, and of those of a pause, is `reclaim`."""
+
+    async def pause_reclaim(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
+        """Destroy nothing for so many seconds, for a reason that is recorded."""
+
+    async def resume_reclaim(self, request: ActionRequest) -> tuple[ActionResult, ...]:
+        """End a pause of reclaiming."""
+
     async def pin(self, request: ActionRequest, target: str, reason: str) -> tuple[ActionResult, ...]:
         """Keep the vNPU or NPU of this target, in its printed form, for a reason that is recorded. LimitsExceeded at too many pins."""
 
     async def unpin(self, request: ActionRequest, target: str) -> tuple[ActionResult, ...]:
         """Take the pin of this target away. NoSuchPin where there is none."""
+
+    async def accept_node(self, request: ActionRequest, uid: str) -> tuple[ActionResult, ...]:
+        """Take the API server's Node with this UID for this host's. NoSuchNode where the one that was read last has another."""
 
     async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """Read the configuration again. ConfigRefused where it is bad."""

@@ -14,12 +14,12 @@ from devward import names
 from devward.bus.auth import RULES, CallerGone, Gate, Open, Rule
 from devward.bus.connection import MessageTooLong, MethodCall, Variant
 from devward.bus.contract import Contract, Method
+from devward.bus.explain import ExplainInterface
 from devward.bus.log_control import LogControlInterface
 from devward.bus.manager import ManagerInterface
 from devward.bus.messages import Body, Prepare, Run
 from devward.bus.objects import Objects
 from devward.bus.refusal import INVALID_ARGS, UNKNOWN_METHOD, Refusal
-from devward.bus.vnpu import VnpuInterface
 from devward.bus.wire import Encoded
 from devward.errors import INTERNAL_ERROR_NAME, DevwardError, InvalidArguments, LimitsExceeded, Stopping, dbus_error_name
 from devward.model import Caller
@@ -55,7 +55,8 @@ class Dispatcher:
         objects: Objects,
         gate: Gate,
         manager: ManagerInterface,
-        vnpu: VnpuInterface,
+        card: ExplainInterface,
+        vnpu: ExplainInterface,
         log_control: LogControlInterface,
         *,
         new_id: Callable[[], str],
@@ -81,6 +82,7 @@ class Dispatcher:
         self._preparations: Mapping[tuple[str, str], Prepare] = (
             {(names.PROPERTIES_INTERFACE, "Set"): self._set}
             | {(names.MANAGER_INTERFACE, member): prepare for member, prepare in manager.methods().items()}
+            | {(names.CARD_INTERFACE, member): prepare for member, prepare in card.methods().items()}
             | {(names.VNPU_INTERFACE, member): prepare for member, prepare in vnpu.methods().items()}
         )
         self._calls: dict[asyncio.Task[None], MethodCall] = {}
@@ -211,5 +213,5 @@ def _details(call: MethodCall, method: Method) -> Mapping[str, str]:
     return {
         argument.name: printable(str(value), MAX_DETAIL)
         for argument, value in zip(method.inputs, call.body, strict=True)
-        if argument.signature in ("s", "t")
+        if argument.signature in ("s", "t", "u")
     }

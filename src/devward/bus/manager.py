@@ -6,6 +6,7 @@ may have changed while an administrator was asked.
 
 import asyncio
 import logging
+import re
 import unicodedata
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Final, Protocol, cast
@@ -31,18 +32,23 @@ from devward.model import (
     ManagerView,
     Outcome,
     Reason,
+    ReclaimMode,
     Trigger,
 )
 from devward.text import quoted
 
-#: Bit 0 of an action's flags.
+#: Bits of an action's flags.
 DRY_RUN: Final = 1
+SHORTEN: Final = 2
 #: Seconds after which an action is answered `pending`; clients give a call up after 25.
 REPLY_SECONDS: Final = 20.0
 #: Seconds in which CheckAllocation answers, whatever hangs.
 CHECK_SECONDS: Final = 2.0
 MAX_PAUSE_REASON: Final = 200
 MAX_NAME: Final = 4096
+
+#: A UID of the API server's; it makes UUIDs, and promises no more than a text.
+_NODE_UID: Final = re.compile(r"[!-~]{1,128}")
 
 _log = logging.getLogger(__name__)
 
@@ -69,8 +75,16 @@ def published(view: ManagerView) -> PublishedObject:
                 "Checking": view.checking,
                 "CdiMode": view.cdi_mode,
                 "CdiPausedUntilUSec": view.cdi_paused_until_usec,
+                "ReclaimMode": view.reclaim_mode,
+                "ReclaimState": view.reclaim_state,
+                "ReclaimPausedUntilUSec": view.reclaim_paused_until_usec,
                 "AuditDropped": view.audit_dropped,
                 "ConfigState": view.config_state,
+                "BlockedReasons": view.blocked_reasons,
+                "BlockedSinceUSec": view.blocked_since_usec,
+                "LastCycleUSec": view.last_cycle_usec,
+                "NextCycleUSec": view.next_cycle_usec,
+                "CertificateExpiresUSec": view.certificate_expires_usec,
             }
         },
     )
@@ -128,8 +142,15 @@ class ManagerInterface:
             "SetCdiMode": self._set_cdi_mode,
             "PauseCdi": self._pause_cdi,
             "ResumeCdi": self._resume_cdi,
+            "ReclaimVnpu": self._reclaim_vnpu,
+            "ReclaimOrphans": self._reclaim_orphans,
+            "ReleaseBreaker": self._release_breaker,
+            "SetReclaimMode": self._set_reclaim_mode,
+            "PauseReclaim": self._pause_reclaim,
+            "ResumeReclaim": self._resume_reclaim,
             "Pin": self._pin,
             "Unpin": self._unpin,
+            "AcceptNode": self._accept_node,
             "Reload": self._reload,
         }
 
@@ -205,16 +226,44 @@ class ManagerInterface:
         return self._action(lambda request: self._backend.set_cdi_mode(request, mode))
 
     def _pause_cdi(self, call: MethodCall) -> Run:
-        seconds = cast(int, call.body[0])
-        if not 1 <= seconds <= MAXIMUM_PAUSE_SECONDS:
-            raise InvalidArguments(f"A pause lasts 1 to {MAXIMUM_PAUSE_SECONDS} seconds.")
-        reason = _reason(call.body[1], "A pause", MAX_PAUSE_REASON)
-        _flags(call.body[2], 0)
+        seconds, reason = _pause(call)
         return self._action(lambda request: self._backend.pause_cdi(request, seconds, reason))
 
     def _resume_cdi(self, call: MethodCall) -> Run:
         _flags(call.body[0], 0)
         return self._action(self._backend.resume_cdi)
+
+    def _reclaim_vnpu(self, call: MethodCall) -> Run:
+        vdev = cast(int, call.body[0])
+        identity = _identity(call.body[1], vdev)
+        dry_run = _flags(call.body[2], DRY_RUN | SHORTEN)
+        shorten = _shorten(call.body[2])
+        return self._action(lambda request: self._backend.reclaim_vnpu(request, vdev, identity, dry_run=dry_run, shorten=shorten))
+
+    def _reclaim_orphans(self, call: MethodCall) -> Run:
+        dry_run = _flags(call.body[0], DRY_RUN | SHORTEN)
+        shorten = _shorten(call.body[0])
+        return self._action(lambda request: self._backend.reclaim_orphans(request, dry_run=dry_run, shorten=shorten))
+
+    def _release_breaker(self, call: MethodCall) -> Run:
+        _flags(call.body[0], 0)
+        return self._action(self._backend.release_breaker)
+
+    def _set_reclaim_mode(self, call: MethodCall) -> Run:
+        try:
+            mode = ReclaimMode(cast(str, call.body[0]))
+        except ValueError:
+            raise InvalidArguments(f"The mode is one of {', '.join(ReclaimMode)}.") from None
+        _flags(call.body[1], 0)
+        return self._action(lambda request: self._backend.set_reclaim_mode(request, mode))
+
+    def _pause_reclaim(self, call: MethodCall) -> Run:
+        seconds, reason = _pause(call)
+        return self._action(lambda request: self._backend.pause_reclaim(request, seconds, reason))
+
+    def _resume_reclaim(self, call: MethodCall) -> Run:
+        _flags(call.body[0], 0)
+        return self._action(self._backend.resume_reclaim)
 
     def _pin(self, call: MethodCall) -> Run:
         target = _target(call.body[0])
@@ -226,6 +275,13 @@ class ManagerInterface:
         target = _target(call.body[0])
         _flags(call.body[1], 0)
         return self._action(lambda request: self._backend.unpin(request, target))
+
+    def _accept_node(self, call: MethodCall) -> Run:
+        uid = cast(str, call.body[0])
+        if not _NODE_UID.fullmatch(uid):
+            raise InvalidArguments(f"{quoted(uid)} is not the UID of a Node.")
+        _flags(call.body[1], 0)
+        return self._action(lambda request: self._backend.accept_node(request, uid))
 
     def _reload(self, call: MethodCall) -> Run:
         _flags(call.body[0], 0)
@@ -289,6 +345,20 @@ def _flags(flags: object, allowed: int) -> bool:
     return bool(cast(int, flags) & DRY_RUN)
 
 
+def _shorten(flags: object) -> bool:
+    return bool(cast(int, flags) & SHORTEN)
+
+
+def _pause(call: MethodCall) -> tuple[int, str]:
+    """Return the seconds and the reason of a pause."""
+    seconds = cast(int, call.body[0])
+    if not 1 <= seconds <= MAXIMUM_PAUSE_SECONDS:
+        raise InvalidArguments(f"A pause lasts 1 to {MAXIMUM_PAUSE_SECONDS} seconds.")
+    reason = _reason(call.body[1], "A pause", MAX_PAUSE_REASON)
+    _flags(call.body[2], 0)
+    return seconds, reason
+
+
 def _name(text: object, what: str) -> str:
     name = cast(str, text)
     if not 1 <= len(name) <= MAX_NAME or not _prints(name):
@@ -311,6 +381,21 @@ def _target(text: object) -> str:
         return str(Target.parse(cast(str, text)))
     except ValueError as error:
         raise InvalidArguments(f"{quoted(cast(str, text))} cannot be pinned: {error}.") from None
+
+
+def _identity(text: object, vdev: int) -> str:
+    """Return the identity of a vNPU with this id."""
+    from devward.npu.numbering import IDENTITY, vfid_of
+
+    identity = cast(str, text)
+    match = IDENTITY.fullmatch(identity)
+    if match is None:
+        raise InvalidArguments(
+            f"{quoted(identity)} is not the identity of a vNPU: DIE/VDEV/TEMPLATE/DIGEST, as its property Identity has it."
+        )
+    if vfid_of(vdev) is None or int(match["vdev"]) != vdev:
+        raise InvalidArguments(f"{quoted(identity)} is not the identity of a vNPU with the id {vdev}.")
+    return identity
 
 
 def _prints(text: str) -> bool:

@@ -21,6 +21,7 @@ from devward.bus.auth import Gate
 from devward.bus.backend import Backend, DenialAudit, LogControl
 from devward.bus.connection import BusConnection
 from devward.bus.dispatch import Dispatcher
+from devward.bus.explain import ExplainInterface
 from devward.bus.log_control import LogControlInterface
 from devward.bus.objects import Objects
 from devward.bus.publisher import Publisher, Rendered
@@ -62,7 +63,8 @@ class BusService:
             Objects(self.contract, self._publisher, log_interface),
             self._gate,
             self._manager,
-            vnpu.VnpuInterface(backend, self._gate),
+            ExplainInterface(names.CARD_PATH_PREFIX, backend.cards, backend.explain_card, self._gate),
+            ExplainInterface(names.VNPU_PATH_PREFIX, backend.vnpus, backend.explain_vnpu, self._gate),
             log_interface,
             new_id=new_id,
             machine_id=_machine_id(),
@@ -90,6 +92,10 @@ class BusService:
     def spec_repaired(self, file: str, cause: RepairCause) -> None:
         """Tell everybody that an owned CDI file was written or removed."""
         self._emit("SpecRepaired", file, cause)
+
+    def vnpu_reclaimed(self, vdev: int, card: int, template: str, request_id: str) -> None:
+        """Tell everybody that devward destroyed a vNPU of the NPU with this physical id."""
+        self._emit("VnpuReclaimed", vdev, card, template, request_id)
 
     async def wait_lost(self) -> str:
         """Wait until the connection is gone, and return a sentence that says why."""

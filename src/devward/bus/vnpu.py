@@ -1,16 +1,9 @@
-"""org.devward.Devward1.Vnpu: one vNPU, and the evidence about it."""
+"""org.devward.Devward1.Vnpu: one vNPU."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from devward import names
-from devward.bus.auth import Gate
-from devward.bus.backend import Backend
-from devward.bus.messages import Body, MethodCall, Prepare, Run
 from devward.bus.publisher import PublishedObject
-from devward.bus.refusal import UNKNOWN_OBJECT, Refusal
-from devward.model import Caller
-from devward.text import quoted
 
 if TYPE_CHECKING:  # a host without NPUs loads nothing of them
     from devward.npu.views import VnpuView
@@ -36,6 +29,7 @@ def published(view: "VnpuView") -> PublishedObject:
                 "Node": view.node,
                 "InUse": view.use,
                 "Verdict": view.verdict,
+                "VerdictReason": view.verdict_reason,
                 "Reason": view.reason,
                 "Text": view.text,
                 "FirstSeenUSec": view.first_seen_usec,
@@ -50,26 +44,3 @@ def published(view: "VnpuView") -> PublishedObject:
 def row(view: "VnpuView") -> tuple[object, ...]:
     """Return the line of this vNPU in ListVnpus."""
     return (view.vdev, view.template, view.use, view.verdict, view.reason, names.card_path(view.card), names.vnpu_path(view.name))
-
-
-class VnpuInterface:
-    """The method of the vNPU objects."""
-
-    def __init__(self, backend: Backend, gate: Gate) -> None:
-        self._backend = backend
-        self._gate = gate
-
-    def methods(self) -> Mapping[str, Prepare]:
-        """Return the methods by name."""
-        return {"Explain": self._explain}
-
-    def _explain(self, call: MethodCall) -> Run:
-        async def run(_: Caller | None) -> Body:
-            full = await self._gate.may_inspect(call)
-            name = call.path.removeprefix(names.VNPU_PATH_PREFIX)
-            # It may have gone meanwhile.
-            if all(view.name != name for view in self._backend.vnpus()):
-                raise Refusal(UNKNOWN_OBJECT, f"There is no object {quoted(call.path)}.")
-            return (self._backend.explain_vnpu(name, full=full),)
-
-        return run

@@ -8,7 +8,6 @@ Everything that may block runs in one thread. No exception leaves `Api.look`: wh
 """
 
 import asyncio
-import re
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from devward.cluster.api_result import ApiAnswer, ApiError, ApiFault, ApiLook, A
 from devward.cluster.certificate import Certificate
 from devward.cluster.credentials import CredentialReader, Credentials
 from devward.cluster.transport import Connection, Cut, Timeouts
+from devward.names import NODE_NAME
 from devward.worker import Worker, WorkerHung
 
 #: Seconds between two times that credentials which were refused are read again within one look.
@@ -29,8 +29,6 @@ _REFUSED_AGAIN: Final = 60.0
 _CUT_GRACE: Final = 2.0
 _MAX_NODE: Final = 4 * 1024 * 1024
 _MAX_LEASE: Final = 256 * 1024
-#: DNS subdomain of RFC 1123, as Kubernetes wants the name of a Node.
-_NODE_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 #: After these the rest of a look is not asked for: it would end in the same way, or is what the server asked not to be sent.
 _STOPS: Final = frozenset({ApiFault.UNAUTHORIZED, ApiFault.TOO_MANY_REQUESTS})
 
@@ -124,7 +122,7 @@ class Api:
         credentials = self._read()
         name = node or (credentials.certificate.node if credentials.certificate is not None else "")
         queries = (_Query.NODE, _Query.LEASE, _Query.PODS) if pods else (_Query.NODE, _Query.LEASE)
-        if not _NODE_NAME.fullmatch(name):
+        if not NODE_NAME.fullmatch(name):
             raise ApiError(ApiFault.NODE_NAME_ODD, name)
         results = self._run(queries, name, credentials, cut)
         first = results[_Query.NODE]

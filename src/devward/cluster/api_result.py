@@ -57,7 +57,7 @@ FAULT_TEXT: Final[Mapping[ApiFault, str]] = MappingProxyType(
     {
         ApiFault.LIBRARY_MISSING: "The Python library kubernetes cannot be loaded; install python3-kubernetes.",
         ApiFault.NODE_NAME_ODD: "The Node's name is none that Kubernetes allows; check the configured name and the kubelet's certificate.",
-        ApiFault.KUBECONFIG_MISSING: "The kubelet's kubeconfig was not found; name it in the configuration.",
+        ApiFault.KUBECONFIG_MISSING: "The kubeconfig was not found, or devward may not see it; name one for it in cluster.kubeconfig.",
         ApiFault.KUBECONFIG_UNREADABLE: "The kubeconfig cannot be read; check the path, its permissions and the unit's sandbox.",
         ApiFault.KUBECONFIG_ODD: "The kubeconfig is not understood; check it with `kubectl --kubeconfig=FILE config view`.",
         ApiFault.KUBECONFIG_INSECURE: "The kubeconfig does not verify the API server, so anybody could answer; give it https and a CA.",

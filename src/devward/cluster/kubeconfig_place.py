@@ -40,26 +40,26 @@ def find_kubeconfig(kubelet: Kubelet, *, proc: str = "/proc", root: str = "/") -
     if given:
         if not given.startswith("/"):
             raise ApiError(ApiFault.KUBECONFIG_MISSING, f"the kubelet was started with {given}, which is relative")
-        if not _is_same(f"{top}{given}", f"{view}{given}"):
+        if _shared(f"{top}{given}", f"{view}{given}") is None:
             raise ApiError(ApiFault.KUBECONFIG_MISSING, f"{given} of the kubelet is another file than this host's, or is not there")
         return f"{top}{given}"
     places = next((places for program, places in _PLACES if program.fullmatch(kubelet.command)), ())
     found: dict[tuple[int, int], str] = {}
     for place in places:
-        if _is_same(f"{top}{place}", f"{view}{place}"):
-            facts = os.stat(f"{top}{place}")
-            found.setdefault((facts.st_dev, facts.st_ino), f"{top}{place}")
+        if (identity := _shared(f"{top}{place}", f"{view}{place}")) is not None:
+            found.setdefault(identity, f"{top}{place}")
     if len(found) != 1:
         raise ApiError(ApiFault.KUBECONFIG_MISSING, f"there are {', '.join(found.values())}" if found else f"none in {', '.join(places)}")
     return next(iter(found.values()))
 
 
-def _is_same(own: str, seen: str) -> bool:
-    """Whether the kubelet sees the same file at a path: one in a container may have others."""
+def _shared(own: str, seen: str) -> tuple[int, int] | None:
+    """Return which file it is that the kubelet, too, sees at a path; None: one in a container sees another, or none."""
     try:
-        return os.path.samestat(os.stat(own), os.stat(seen))
+        facts, others = os.stat(own), os.stat(seen)
     except OSError:
-        return False
+        return None
+    return (facts.st_dev, facts.st_ino) if os.path.samestat(facts, others) else None
 
 
 def _given(command_line: bytes) -> str:

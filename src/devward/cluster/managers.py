@@ -26,6 +26,7 @@ _FOREIGN_RESOURCES: Final = frozenset({"huawei.com/Ascend910", "huawei.com/npu-c
 _FOREIGN_SLICE: Final = re.compile(r"huawei\.com/Ascend[0-9A-Z]+-[0-9]+c(?:\.[0-9]+cpu)?(?:\.[0-9]+g)?(?:\.[a-z]+)*", re.ASCII)
 _ASCEND_DRIVER: Final = re.compile(r"ascend|huawei|(?:^|[^a-z])npu\.", re.IGNORECASE | re.ASCII)
 _HUAWEI: Final = "huawei.com/"
+_POD: Final = "Pod "
 
 
 class ManagerRefusal(StrEnum):
@@ -38,7 +39,8 @@ class ManagerRefusal(StrEnum):
 
 REFUSAL_TEXT: Final[Mapping[ManagerRefusal, str]] = {
     ManagerRefusal.FOREIGN_MANAGER: "Somebody besides HAMi hands out NPUs on this node; let only one of them do so.",
-    ManagerRefusal.CLAIMS_UNREADABLE: "A Pod has resource claims, and the kubelet's dra_manager_state cannot be read; look at that file.",
+    ManagerRefusal.CLAIMS_UNREADABLE: "A Pod has resource claims, and the kubelet's dra_manager_state or plugins_registry"
+    " cannot be read; look at those.",
 }
 
 
@@ -53,6 +55,11 @@ class Sign:
     what: str
 
     @property
+    def uid(self) -> str:
+        """Of the Pod at which it was seen; empty for another place."""
+        return self.where.removeprefix(_POD) if self.where.startswith(_POD) else ""
+
+    @property
     def sentence(self) -> str:
         """The sign for people."""
         return f"{REFUSAL_TEXT[self.reason][:-1]} ({self.where}: {quoted(self.what)})."
@@ -65,6 +72,8 @@ class Drivers:
     names: frozenset[str] = frozenset()
     #: One of the two is there and cannot be read.
     unreadable: bool = False
+    #: What cannot be read, and why, foreign text; only where something cannot.
+    problem: str = ""
 
 
 def signs(
@@ -75,7 +84,7 @@ def signs(
     for pod in pods:
         found.update(_of_pod(pod))
         if drivers.unreadable and pod.has_resource_claims and pod.phase not in TERMINAL:
-            found.add(Sign(ManagerRefusal.CLAIMS_UNREADABLE, f"Pod {printable(pod.uid)}", "resourceClaims"))
+            found.add(Sign(ManagerRefusal.CLAIMS_UNREADABLE, f"{_POD}{printable(pod.uid)}", drivers.problem or "resourceClaims"))
     return tuple(sorted(found, key=lambda sign: (sign.reason, sign.where, sign.what)))
 
 
@@ -101,7 +110,7 @@ def _of_node(node: NodeFacts) -> Iterator[Sign]:
 
 
 def _of_pod(pod: Pod) -> Iterator[Sign]:
-    where = f"Pod {printable(pod.uid)}"
+    where = f"{_POD}{printable(pod.uid)}"
     yield from _of_annotations(where, pod.annotations or {})
     for container in pod.containers:
         yield from _of_resources(where, container.resources)

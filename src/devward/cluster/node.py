@@ -176,7 +176,7 @@ class NodeRefusal(StrEnum):
 
 
 REFUSAL_TEXT: Final[Mapping[NodeRefusal, str]] = {
-    NodeRefusal.UID_CHANGED: "The Node was made anew while the kubelet ran; if that was meant, restart the kubelet or call AcceptNode.",
+    NodeRefusal.UID_CHANGED: "The Node was made anew while the kubelet ran; if meant, restart the kubelet or run devwardctl accept-node.",
     NodeRefusal.DELETING: "The Node is being deleted; nothing is reclaimed until it is there for good.",
     NodeRefusal.HOST_UNKNOWN: "This host's boot id or machine id cannot be read; look at /proc/sys/kernel/random and /etc/machine-id.",
     NodeRefusal.BOOT_DIFFERS: "The Node is of another boot; wait for the kubelet, or check that the node name is this host's.",

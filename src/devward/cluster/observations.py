@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from devward.cluster import checkpoint, claims, hami, kubelet_facts, managers, node
 from devward.cluster.answer import PROBLEM_TEXT
+from devward.cluster.api_result import FAULT_TEXT, ApiFault
 from devward.cluster.claims import ClaimReason
 from devward.cluster.hami import CardRefusal
 from devward.cluster.vantage import VantageDoubt
@@ -34,8 +35,12 @@ class Look(StrEnum):
     PART_MISSING = "part-missing"
     PART_OLD = "part-old"
     PART_AHEAD = "part-ahead"
+    NOT_LISTED = "pods-not-listed"
+    HOST_UNSEEN = "host-unseen"
     CLOCK_BACK = "clock-went-back"
+    RESUMED = "resumed"
     MEMORY_LOST = "memory-lost"
+    MEMORY_UNSAVED = "memory-unsaved"
     NPUS_IN_DOUBT = "npu-list-in-doubt"
     NPU_IN_DOUBT = "npu-in-doubt"
     NODE_ADOPTED = "node-adopted"
@@ -50,8 +55,12 @@ LOOK_TEXT: Final[Mapping[Look, str]] = MappingProxyType(
         Look.PART_MISSING: "A part of the evidence is missing; look at devward's journal.",
         Look.PART_OLD: "A part of the evidence was taken too long before the others; the next look decides.",
         Look.PART_AHEAD: "A part of the evidence is of a later moment than the look itself; the next look decides.",
+        Look.NOT_LISTED: "No vNPU is idle or pinned, so the API server was not asked for Pods; it is as soon as one is.",
+        Look.HOST_UNSEEN: "The broker did not tell what this host shows of its Pods and vNPUs; look at devward-dcmi.service.",
         Look.CLOCK_BACK: "The monotonic clock is behind an earlier look of this boot, so that no time that was kept counts.",
-        Look.MEMORY_LOST: "What was kept of Pods could not be read; this ends when one that was forgotten would protect no more.",
+        Look.RESUMED: "The host was suspended, and what was seen before may have changed meanwhile: all waiting begins again.",
+        Look.MEMORY_UNSAVED: "Which Pods were seen with NPUs could not be saved; look at devward's state directory.",
+        Look.MEMORY_LOST: "It is not known any more which Pods had NPUs; this ends when one that was forgotten would protect no more.",
         Look.NPUS_IN_DOUBT: "There may be NPUs that are not listed; look at devward-dcmi.service.",
         Look.NPU_IN_DOUBT: "The NPU is not vouched for; look at its health.",
         Look.NODE_ADOPTED: "The Node was made anew, and is taken for this host's: all waiting begins again.",
@@ -127,6 +136,11 @@ def _all(texts: Mapping[_Code, str], *scopes: Scope, resets: bool = True) -> tup
     return _rows(texts, texts, *scopes, resets=resets)
 
 
+def api_code(fault: ApiFault) -> str:
+    """Return the code of why the API server gave no answer."""
+    return f"api-{fault.value}"
+
+
 #: Rows that are not of the node, or set nothing back.
 _APART: Final = (Look.NPU_IN_DOUBT, Look.LOCKED)
 
@@ -138,6 +152,10 @@ TABLE: Final[tuple[Group, ...]] = (
             *_rows((Look.NPU_IN_DOUBT,), LOOK_TEXT, Scope.CARD),
             *_rows((Look.LOCKED,), LOOK_TEXT, Scope.NODE, resets=False),
         ),
+    ),
+    Group(
+        "Asking the API server",
+        tuple(Observation(api_code(fault), (Scope.NODE,), resets=True, sentence=text) for fault, text in FAULT_TEXT.items()),
     ),
     Group("The API server's answers", _all(PROBLEM_TEXT, Scope.NODE)),
     Group("The Node and its Lease", _all(node.REFUSAL_TEXT, Scope.NODE)),

@@ -4,18 +4,18 @@ Kept is what only ever protects: which Node this host's was, and which cards eac
 view, such as handshakes, the Lease, HAMi's lock or how long a Pod is gone, begins anew with each run of the daemon.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from devward.cluster.claims import Bounds, Moment, Remembered
+from devward.cluster.claims import Allocation, Bounds, Moment, Remembered
 from devward.cluster.hami import Handshake, Lock
 from devward.cluster.node import KnownNode, LeaseSight
 from devward.text import printable
 
 VERSION: Final = 1
-#: Pods with devices in one boot of one node; more than that is not what we wrote.
-_MAX_PODS: Final = 100_000
+#: Pods with devices that are remembered of one boot of one node. Where every vNPU is in use none is ever seen to be gone.
+MAX_PODS: Final = 10_000
 _MAX_CARDS: Final = 256
 
 
@@ -66,6 +66,48 @@ class Recollection:
     loss: Loss | None = None
 
 
+def see_allocations(known: Recollection, allocations: Iterable[Allocation]) -> Recollection:
+    """Return what is known once these entries of the checkpoint were seen. That a Pod is missing among them says nothing."""
+    return within_bounds(replace(known, pods=with_seen(known.pods, seen_of(allocations))))
+
+
+def within_bounds(known: Recollection) -> Recollection:
+    """Return what is known; too many Pods are forgotten, which is a loss like any other, and protects for as long."""
+    if len(known.pods) <= MAX_PODS:
+        return known
+    return replace(known, pods={}, loss=Loss(f"more than {MAX_PODS} Pods were seen with NPUs since boot"))
+
+
+def seen_of(allocations: Iterable[Allocation]) -> Iterator[tuple[str, Remembered]]:
+    """Yield what entries of the checkpoint say of each Pod."""
+    for allocation in allocations:
+        resources = frozenset() if allocation.cards else frozenset({allocation.resource})
+        yield allocation.uid, Remembered(allocation.cards or frozenset(), resources)
+
+
+def with_seen(pods: Mapping[str, Remembered], seen: Iterable[tuple[str, Remembered]]) -> dict[str, Remembered]:
+    """Return the Pods with what was seen of them now: they are not gone, and nothing that was known before is lost."""
+    kept = dict(pods)
+    for uid, now in seen:
+        before = kept.get(uid, Remembered())
+        kept[uid] = Remembered(before.cards | now.cards, before.resources | now.resources)
+    return kept
+
+
+def still_there(pods: Mapping[str, Remembered]) -> dict[str, Remembered]:
+    """Return Pods without how long they are gone, which takes an unbroken view."""
+    return {
+        uid: replace(pod, gone_since=None, gone_looks=0) if pod.gone_since is not None or pod.gone_looks else pod
+        for uid, pod in pods.items()
+    }
+
+
+def lasting(known: Recollection) -> Recollection:
+    """Return what of it is kept when the daemon ends, as it comes back."""
+    loss = None if known.loss is None else Loss(known.loss.detail)
+    return Recollection(boot_id=known.boot_id, node=known.node, pods=still_there(known.pods), loss=loss)
+
+
 # --- how it is kept --------------------------------------------------------------------------------------------------------------------
 def to_values(known: Recollection) -> dict[str, Any]:
     """Return what is to be kept, as values of JSON."""
@@ -99,7 +141,7 @@ def _recollection(values: dict[str, Any]) -> Recollection:
         raise ValueError("its keys are others")
     node = None if values["node"] is None else _node(_object(values["node"], "the Node"))
     pods = _object(values["pods"], "the Pods")
-    if len(pods) > _MAX_PODS:
+    if len(pods) > MAX_PODS:
         raise ValueError("it has too many Pods")
     boot_id = _text(values["boot_id"], "the boot id")
     if pods and not boot_id:

@@ -6,10 +6,11 @@ anything unknown of the node still teaches which Pods have cards, and never that
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from devward.cluster.claims import CardClaims, Claims, KnownCard, Memory, Moment, Remembered, Standing, strongest
+from devward.cluster.claimants import Claimant, claimants, claimed_cores
+from devward.cluster.claims import Allocation, CardClaims, Claims, KnownCard, Memory, Moment, Remembered, Standing, strongest
 from devward.cluster.evidence import Finding
 from devward.cluster.hami import CardRefusal, Registers, card_refusal, read_registers, see_handshakes, see_lock
 from devward.cluster.ledger import Ledger
@@ -29,13 +30,14 @@ from devward.cluster.node import (
 )
 from devward.cluster.observations import Look, Scope, sentence
 from devward.cluster.parts import HostFacts, Parts, SnapshotBounds, Source
+from devward.cluster.podlist import PodList
 from devward.cluster.pods import Evidence, join_claims
 from devward.cluster.readings import Readings
-from devward.cluster.recollection import KubeletSight, Loss, Recollection
+from devward.cluster.recollection import KubeletSight, Loss, Recollection, lasting, seen_of, still_there, with_seen, within_bounds
 from devward.cluster.views import CardState, Reset, Snapshot
 from devward.model import Identity, Reason
 from devward.npu.inventory import BROKER
-from devward.npu.views import CardHealth, CardView
+from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView
 
 _T = TypeVar("_T")
 
@@ -53,6 +55,9 @@ _ELSEWHERE: Final = frozenset(
 _BY_SCAN: Final = frozenset({NodeRefusal.KUBELET_MISSING, NodeRefusal.KUBELET_SEVERAL, NodeRefusal.KUBELET_UNREADABLE})
 _OF_LEASE: Final = frozenset({NodeRefusal.LEASE_NOT_OURS, NodeRefusal.LEASE_UNSEEN, NodeRefusal.LEASE_STALE})
 
+#: Of a sign of another manager that was not seen at a Pod.
+_SOURCE_OF_SIGN: Final = {"node": Source.NODE, "checkpoint": Source.CHECKPOINT, "driver": Source.DRIVERS}
+
 
 class _Blind:
     """The host's evidence where there is none: nothing is known of any Pod."""
@@ -69,11 +74,17 @@ def take_snapshot(
     now: Moment,
     *,
     accepted: str = "",
+    is_resumed: bool = False,
+    unsaved: str = "",
     bounds: SnapshotBounds | None = None,
 ) -> tuple[Snapshot, Recollection]:
-    """Return what a look says, and what to hand over at the next one. `accepted` is the UID of the Node that an administrator accepted."""
-    look = _Look(parts, facts, known, now, accepted, bounds or SnapshotBounds())
-    return look.snapshot(), look.recollection()
+    """Return what a look says, and what to hand over at the next one.
+
+    `accepted` is the UID of the Node that an administrator accepted. `is_resumed`: the host was suspended since the look before.
+    `unsaved` says, fit to be shown, why what the look before handed over could not be kept.
+    """
+    look = _Look(parts, facts, known, now, accepted, bounds or SnapshotBounds(), is_resumed=is_resumed, unsaved=unsaved)
+    return look.snapshot(), within_bounds(look.recollection())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +99,29 @@ class _Node:
 class _Look:
     """One look, put together source by source."""
 
-    def __init__(self, parts: Parts, facts: HostFacts, known: Recollection, now: Moment, accepted: str, bounds: SnapshotBounds) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        facts: HostFacts,
+        known: Recollection,
+        now: Moment,
+        accepted: str,
+        bounds: SnapshotBounds,
+        *,
+        is_resumed: bool,
+        unsaved: str,
+    ) -> None:
         self._parts = parts
         self._facts = facts
         self._now = now
         self._bounds = bounds
         is_of_boot = not (facts.boot_id and known.boot_id and known.boot_id != facts.boot_id)
         self._ledger = Ledger(known.unknowns if is_of_boot else {}, now)
+        if unsaved:
+            self._ledger.take_look(Look.MEMORY_UNSAVED, Source.MEMORY, unsaved)
+        if is_resumed:
+            self._ledger.reset(Reset(Scope.NODE, Look.RESUMED.value))
+            known = lasting(known)
         self._before = self._still_true(known) if is_of_boot else Recollection(node=known.node)
         self._read = Readings(parts, facts.node_name, now, self._bounds, self._ledger)
         self._kubelets, self._kubelet = self._see_kubelet()
@@ -105,6 +132,7 @@ class _Look:
         self._is_whole = self._ledger.is_node_known
         self._joined, self._claims = self._join()
         self._loss = self._outlive_loss()
+        self._allocations = _by_uid(self._read.allocations, self._read.pods)
         self._cards = self._take_cards()
 
     # --- what comes out ------------------------------------------------------------------------------------------------
@@ -120,7 +148,9 @@ class _Look:
             sources=tuple(self._read.uses),
             is_deferred=lock is not None and lock.defers(self._now.monotonic),
             foreign=self._foreign,
+            claimants=self._claimants(),
             identity=self._node.identity if self._node is not None else None,
+            node_uid=self._node.facts.uid if self._node is not None else "",
         )
 
     def recollection(self) -> Recollection:
@@ -146,7 +176,7 @@ class _Look:
         """Return what counts of what is known of this boot."""
         if known.seen_at is not None and known.seen_at > self._now.monotonic:
             self._ledger.take_look(Look.CLOCK_BACK, Source.MEMORY)
-            return Recollection(boot_id=known.boot_id, node=known.node, pods=_still_there(known.pods), loss=known.loss)
+            return lasting(known)
         return known
 
     def _outlive_loss(self) -> Loss | None:
@@ -242,7 +272,7 @@ class _Look:
         pods = self._read.pods.pods if self._read.pods is not None else ()
         found = signs(node, pods, self._read.allocations, registered, self._read.drivers or Drivers(unreadable=True))
         for sign in found:
-            self._ledger.take(Scope.NODE, sign.reason.value, sign.where, sign.sentence)
+            self._ledger.take(Scope.NODE, sign.reason.value, sign.uid or _SOURCE_OF_SIGN[sign.where], sign.sentence)
         return found
 
     # --- Pods ----------------------------------------------------------------------------------------------------------
@@ -266,15 +296,10 @@ class _Look:
         """Return the Pods that were seen with devices. Only a look that is whole makes one forgotten, or counts that it is gone."""
         if self._is_whole and self._joined is not None:
             return self._joined.pods
-        kept = dict(_still_there(self._before.pods))
-        found: list[tuple[str, Remembered]] = [*self._joined.pods.items()] if self._joined is not None else []
-        for allocation in self._read.allocations:
-            resources = frozenset() if allocation.cards else frozenset({allocation.resource})
-            found.append((allocation.uid, Remembered(allocation.cards or frozenset(), resources)))
-        for uid, seen in found:
-            before = kept.get(uid, Remembered())
-            kept[uid] = Remembered(before.cards | seen.cards, before.resources | seen.resources)
-        return kept
+        kept = still_there(self._before.pods)
+        if self._joined is not None:
+            kept = with_seen(kept, self._joined.pods.items())
+        return with_seen(kept, seen_of(self._read.allocations))
 
     # --- cards ---------------------------------------------------------------------------------------------------------
     def _take_cards(self) -> tuple[CardState, ...]:
@@ -316,14 +341,34 @@ class _Look:
             claims=claims.claims if claims is not None else (),
             candidate_since=claims.candidate_since if claims is not None else None,
             released_at=claims.released_at if claims is not None else None,
+            claimed_cores=None if claims is None else claimed_cores(card.phy_id, _total(card), claims.claims, self._allocations),
             is_managed=self._registers is not None and unmanaged is None,
             unmanaged=unmanaged,
         )
+
+    def _claimants(self) -> tuple[Claimant, ...]:
+        blockers = self._claims.blockers if self._claims is not None else ()
+        uids = {claim.uid for card in self._cards for claim in card.claims} | {blocker.uid for blocker in blockers}
+        return claimants(uids, self._read.pods, self._read.allocations, self._read.host, self._before.pods)
 
     def _unmanaged(self, card: CardView) -> CardRefusal | None:
         if self._registers is None:
             return None
         return card_refusal(card.die_id.upper(), self._registers, self._handshakes, self._now.monotonic)
+
+
+def _by_uid(allocations: tuple[Allocation, ...], pods: PodList | None) -> dict[str, tuple[Allocation, ...]]:
+    """Return what each Pod was given, by the UID under which it claims: the kubelet has another one for a static Pod."""
+    claiming = {uid: pod.uid for pod in (pods.pods if pods is not None else ()) for uid in pod.uids}
+    found: dict[str, tuple[Allocation, ...]] = {}
+    for allocation in allocations:
+        uid = claiming.get(allocation.uid, allocation.uid)
+        found[uid] = (*found.get(uid, ()), allocation)
+    return found
+
+
+def _total(card: CardView) -> float | None:
+    return card.total_cores if card.total_cores != UNKNOWN_NUMBER else None
 
 
 def _is_vouched_for(card: CardView) -> bool:
@@ -334,8 +379,3 @@ def _is_vouched_for(card: CardView) -> bool:
         and card.phy_id >= 0
         and bool(card.die_id)
     )
-
-
-def _still_there(pods: Mapping[str, Remembered]) -> dict[str, Remembered]:
-    """Return Pods without how long they are gone, which takes an unbroken view."""
-    return {uid: replace(pod, gone_since=None, gone_looks=0) for uid, pod in pods.items()}

@@ -134,6 +134,10 @@ class KubeletSight:
     plugins_name: str
     root_directory: str
     plugins_directory: str
+    #: Of its kubeconfig; empty where that was not found.
+    kubeconfig: str
+    #: Why not, one sentence fit to be shown; empty where it was.
+    kubeconfig_problem: str
 
     @property
     def name(self) -> str:
@@ -204,6 +208,8 @@ def _of_kubelet(source: KubeletSource) -> Iterator[str]:
         yield "a kubelet that was found must be there, and no other"
     if (source.state is SourceState.UNREADABLE) != bool(source.doubts):
         yield "a kubelet is in doubt for a reason, and else for none"
+    if source.kubelet is not None and bool(source.kubelet.kubeconfig) == bool(source.kubelet.kubeconfig_problem):
+        yield "a kubeconfig was found, or not for a reason, and not both"
 
 
 def _of_vnpu(sight: VnpuSight, said: Statement, owned: set[int]) -> Iterator[str]:

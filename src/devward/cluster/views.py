@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from devward.cluster.claimants import Claimant
 from devward.cluster.claims import Claim, Standing
 from devward.cluster.hami import CardRefusal
 from devward.cluster.managers import Sign
@@ -57,6 +58,8 @@ class CardState:
     candidate_since: float | None = None
     #: When the last Pod that had it and ended was over, by the same clock; None if there is none.
     released_at: float | None = None
+    #: AI cores that the claims ask for; None where that is not known of each.
+    claimed_cores: float | None = None
     #: It is HAMi's, by the Node of this host.
     is_managed: bool = False
     #: Why it is not; None also where the Node cannot be asked.
@@ -94,8 +97,12 @@ class Snapshot:
     is_deferred: bool = False
     #: Signs of somebody besides HAMi who hands out the cards.
     foreign: tuple[Sign, ...] = ()
+    #: The Pods that claim a card, or make the node unknown.
+    claimants: tuple[Claimant, ...] = ()
     #: How the Node's UID agrees with the one that is known; None where the Node was not read.
     identity: NodeIdentity | None = None
+    #: The UID of the Node that was read; empty where none was.
+    node_uid: str = ""
 
     @property
     def is_node_known(self) -> bool:

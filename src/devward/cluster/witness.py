@@ -5,9 +5,10 @@ No source's word for clean is taken where that source has doubts, whoever wrote 
 
 from typing import Final
 
-from devward.cluster.evidence import DeviceNumber, Finding
+from devward.cluster.evidence import DeviceNumber, Doubt, Finding, SourceState
+from devward.cluster.kubelet_facts import Kubelet, KubeletDoubt, KubeletScan
 from devward.cluster.node import Kubelets
-from devward.cluster.statement import ContainerSight, KubeletSight, Statement, VnpuSight, pods_are_sure
+from devward.cluster.statement import ContainerSight, KubeletSight, KubeletSource, Statement, VnpuSight, pods_are_sure
 from devward.text import printable
 
 #: What a statement is where there is none: it says nothing of anybody.
@@ -66,3 +67,23 @@ class WitnessedHost:
         if source.kubelet is not None:
             return Kubelets((source.kubelet.name,), same_for)
         return Kubelets(doubt="; ".join(f"{doubt.code} {printable(doubt.subject)}".rstrip() for doubt in source.doubts))
+
+
+def kubelet_scan(source: KubeletSource) -> KubeletScan:
+    """Return what was testified of the kubelet as its search found it. A kubelet in any doubt is none."""
+    if source.state is SourceState.NOT_PRESENT:
+        return KubeletScan(None, (Doubt(KubeletDoubt.NOT_FOUND, "/proc"), *source.doubts))
+    sight = source.kubelet
+    if source.state is not SourceState.READ or source.doubts or sight is None:
+        return KubeletScan(None, source.doubts)
+    return KubeletScan(
+        Kubelet(
+            sight.pid,
+            sight.started,
+            sight.command,
+            sight.root_name,
+            sight.plugins_name,
+            sight.root_directory,
+            sight.plugins_directory,
+        )
+    )

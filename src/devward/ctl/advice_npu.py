@@ -142,7 +142,47 @@ NPU_ADVICE: Final[Mapping[Reason, Advice]] = MappingProxyType(
         ),
         Reason.VNPU_CLAIMS_UNKNOWN: Advice(
             "devward does not offer the vNPU to containers by a CDI name. It stays pinned, and Pods are not affected.",
-            (_step("On a host with a kubelet, let the scheduler hand vNPUs out."),),
+            (
+                _step("See what keeps devward from telling who owns what.", "devwardctl status", "devwardctl explain v0100"),
+                _step("On a host with a kubelet, let the scheduler hand vNPUs out."),
+            ),
+        ),
+        Reason.VNPU_NPU_CLAIMED: Advice(
+            "devward does not offer the vNPU to containers by a CDI name while a Pod claims its NPU. It stays pinned, and the Pod is not"
+            " affected.",
+            (_step("See which Pod that is.", "devwardctl cards", "devwardctl explain v0100"),),
+        ),
+        Reason.OWNERS_UNKNOWN: Advice(
+            "No vNPU is reclaimed while this lasts. Containers, and Pods that start, are not affected.",
+            (
+                _step("See every reason, and since when it holds.", "devwardctl status", "devwardctl findings"),
+                _step("The manual page says what each reason means and what ends it.", "man devwardd"),
+            ),
+        ),
+        Reason.OWNERS_NOT_KEPT: Advice(
+            "Nothing is lost while devwardd runs. No vNPU is reclaimed until it could be saved.",
+            (_step("Look at the state directory: its file system is full, read-only or hangs.", "df /var/lib/devward"),),
+        ),
+        Reason.MASS_RECLAIM: Advice(
+            "Nothing is lost: the vNPUs stay. So many at a time rather mean that Pods or evidence vanished than that nobody owns them.",
+            (
+                _step("See which they are, and by what.", "devwardctl vnpus", "devwardctl explain v0100"),
+                _step("If they really belong to nobody, agree to them.", "devwardctl reclaim release"),
+            ),
+        ),
+        Reason.RECLAIM_BLOCKED: Advice(
+            "No vNPU is reclaimed. Containers are not affected.",
+            (
+                _step("See what stops it.", "devwardctl status", "devwardctl findings"),
+                _step("Where the state was damaged: look at the pins, set what is missing, and enforce again.", "devwardctl pins"),
+            ),
+        ),
+        Reason.CLUSTER_CERTIFICATE: Advice(
+            "When it has expired the API server refuses devward, who owns what is unknown, and nothing is reclaimed.",
+            (
+                _step("It is the kubelet's, which has to rotate it: look at its log.", "journalctl -u kubelet"),
+                _step("On the cluster, look for requests that nobody approved.", "kubectl get csr"),
+            ),
         ),
         Reason.VNPU_NOT_RECORDED: Advice(
             "Containers that use one are not affected until the reboot.",

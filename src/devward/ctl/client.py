@@ -183,10 +183,25 @@ class Client:
         (text,) = await self.call(names.ROOT_PATH, names.MANAGER_INTERFACE, "Describe", expect="s")
         return _document(text, "devwardd described itself in a form that cannot be read.")
 
-    async def explain_vnpu(self, name: str) -> dict[str, object]:
-        """Return what the daemon says of a vNPU; what only an administrator may see is missing for others."""
-        (text,) = await self.call(names.vnpu_path(name), names.VNPU_INTERFACE, "Explain", expect="s")
-        return _document(text, "devwardd explained the vNPU in a form that cannot be read.")
+    async def explain_card(self, name: str) -> dict[str, object] | None:
+        """Return what the daemon says of an NPU, as explain_vnpu()."""
+        return await self._explain(names.card_path(name), names.CARD_INTERFACE)
+
+    async def explain_vnpu(self, name: str) -> dict[str, object] | None:
+        """Return what the daemon says of a vNPU; what only an administrator may see is missing for others.
+
+        None where the vNPU has gone meanwhile, and where the daemon is older than the method.
+        """
+        return await self._explain(names.vnpu_path(name), names.VNPU_INTERFACE)
+
+    async def _explain(self, path: str, interface: str) -> dict[str, object] | None:
+        try:
+            (text,) = await self.call(path, interface, "Explain", expect="s")
+        except Failure as failure:
+            if failure.name not in UNKNOWN:
+                raise
+            return None
+        return _document(text, "devwardd explained it in a form that cannot be read.")
 
     async def call(
         self,
@@ -315,7 +330,7 @@ class Client:
 def _document(text: object, complaint: str) -> dict[str, object]:
     try:
         document = json.loads(str(text))
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
         raise Failure(ExitStatus.UNHEALTHY, complaint)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from devward import names
+from devward.ctl import observed
 from devward.ctl.client import Client
 from devward.ctl.context import Context
 from devward.ctl.failure import UNKNOWN, ExitStatus, Failure
@@ -55,7 +56,7 @@ def run(context: Context) -> int:
     with contextlib.suppress(Failure, TimeoutError):
         context.on_bus(work, within=PATIENCE)
     if what == "explain":
-        found += [str(reason) for reason in Reason if reason]
+        found += dict.fromkeys([*(str(reason) for reason in Reason if reason), *observed.codes()])
     _print(context, found)
     return ExitStatus.OK
 

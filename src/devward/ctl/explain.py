@@ -3,12 +3,13 @@
 from typing import TYPE_CHECKING
 
 from devward import names
-from devward.ctl import explain_npu
+from devward.ctl import explain_npu, explain_ownership
 from devward.ctl.advice import ADVICE, Advice, Step, advice, cause, quoted_path
+from devward.ctl.advice_ownership import OWNERSHIP_ADVICE
 from devward.ctl.context import Context
 from devward.ctl.explanation import Explanation, after, findings_about, say_finding
 from devward.ctl.facts import IN_ORDER, Blocked, Device, Finding, Snapshot, Spec
-from devward.ctl.failure import UNKNOWN, ExitStatus, Failure
+from devward.ctl.failure import ExitStatus, Failure
 from devward.ctl.layout import prose, show_steps
 from devward.ctl.reading import Raw, number_of, text_of
 from devward.ctl.terminal import Tone
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 def run(context: Context) -> int:
     """Explain one thing. A reason code needs no daemon."""
     what = context.given.what
-    if what in list(Reason) and what:
-        _show(context, of_reason(Reason(what)))
+    told = of_code(what)
+    if told is not None:
+        _show(context, told)
         return ExitStatus.OK
 
     async def work(client: "Client") -> int:
@@ -39,14 +41,10 @@ def run(context: Context) -> int:
 async def _explained(client: "Client", what: str, snapshot: Snapshot, times: Times) -> Explanation:
     vnpu = explain_npu.vnpu_meant(what, snapshot)
     if vnpu is not None:
-        try:
-            evidence = await client.explain_vnpu(vnpu.name)
-        except Failure as failure:
-            # It may have gone, or the daemon does not have the method; what it published stands.
-            if failure.name not in UNKNOWN:
-                raise
-            evidence = None
-        return explain_npu.of_vnpu(vnpu, evidence, snapshot, times)
+        return explain_npu.of_vnpu(vnpu, await client.explain_vnpu(vnpu.name), snapshot, times)
+    card = explain_npu.card_meant(what, snapshot)
+    if card is not None:
+        return explain_npu.of_card(card, await client.explain_card(card.name), snapshot, times)
     return explain(what, snapshot, _described(await client.describe()), times)
 
 
@@ -60,7 +58,7 @@ def explain(what: str, snapshot: Snapshot, described: dict[str, Raw], times: Tim
             return of_spec(spec, snapshot, times)
     card = explain_npu.card_meant(what, snapshot)
     if card is not None:
-        return explain_npu.of_card(card, snapshot, times)
+        return explain_npu.of_card(card, None, snapshot, times)
     found = [finding for finding in snapshot.findings if what in (finding.subject, finding.subject.rpartition("/")[2])]
     if found:
         return of_findings(what, found, times)
@@ -73,10 +71,20 @@ def explain(what: str, snapshot: Snapshot, described: dict[str, Raw], times: Tim
     )
 
 
-def of_reason(reason: Reason) -> Explanation:
-    """Explain a reason code in general."""
-    known = ADVICE[reason]
-    return Explanation(str(reason), "reason", [REASON_TEXT[reason]], [known.means], list(known.steps))
+def of_code(code: str) -> Explanation | None:
+    """Explain a reason code in general, also one of what keeps vNPUs from being judged; None where it is no code."""
+    if code not in list(Reason):
+        return explain_ownership.of_code(code)
+    if not code:
+        return None
+    known = ADVICE[Reason(code)]
+    told = Explanation(code, "reason", [REASON_TEXT[Reason(code)]], [known.means], list(known.steps))
+    # One word can be a code of both.
+    other = explain_ownership.of_code(code) if code in OWNERSHIP_ADVICE else None
+    if other is not None:
+        told.found += [f"Of the claim of a Pod: {other.found[0]}", *other.found[1:]]
+        told.means += other.means
+    return told
 
 
 def of_device(device: Device, snapshot: Snapshot, described: Raw, times: Times) -> Explanation:

@@ -2,11 +2,13 @@
 
 from typing import TypeVar
 
+from devward.ctl import explain_ownership
 from devward.ctl.advice import Step, advice
 from devward.ctl.explanation import Explanation, after, findings_about
 from devward.ctl.facts import Snapshot
 from devward.ctl.failure import ExitStatus, Failure
 from devward.ctl.npu_facts import Card, Vnpu
+from devward.ctl.ownership_facts import HostSight, Ownership, host_sight, ownership
 from devward.ctl.reading import UNKNOWN, integer_of, number_of, text_of
 from devward.ctl.when import Times
 from devward.ctl.wording import cores, npu_name
@@ -29,10 +31,16 @@ def vnpu_meant(what: str, snapshot: Snapshot) -> Vnpu | None:
     return _one(what, [vnpu for vnpu in snapshot.vnpus if what in _names(vnpu.name, vnpu.id, vnpu.node, vnpu.identity)])
 
 
-def of_card(card: Card, snapshot: Snapshot, times: Times) -> Explanation:
-    """Explain an NPU: what and where it is, its health, its vNPUs, who hands it out."""
-    told = Explanation(npu_name(card), "card")
-    told.found += [*_which(card), _node(card), _health(card), _taken(card, snapshot), *_claims(card)]
+def of_card(card: Card, evidence: object, snapshot: Snapshot, times: Times) -> Explanation:
+    """Explain an NPU: what and where it is, its health, its vNPUs, who hands it out, who claims it; `evidence` is what Explain answered."""
+    told = Explanation(npu_name(card), "card", evidence=evidence)
+    own = ownership(evidence)
+    told.found += [*_which(card), _node(card), _health(card), _taken(card, snapshot)]
+    if own is None:
+        told.found += [*_claims(card), *_nobody_asked(evidence)]
+    else:
+        told.found += [explain_ownership.management(own), *explain_ownership.protection(own), *explain_ownership.claims(own, times)]
+        told.found += [*_claimed_cores(card), *explain_ownership.asked(own, times), *explain_ownership.unknown(own, times)]
     if card.reason:
         told.found.append(f"devward does not vouch for it. {card.sentence} ({printable(card.reason)})")
     told.found += findings_about((card.node, card.name, card.die_id), snapshot, times)
@@ -41,7 +49,7 @@ def of_card(card: Card, snapshot: Snapshot, times: Times) -> Explanation:
         told.means, told.steps = [known.means], list(known.steps)
     else:
         told.means = ["devward vouches for it: what the vendor's library, the kernel and the host's files say of it agrees."]
-        told.steps = [Step("Nothing needs to be done.")]
+    _add_outcome(told, own, None)
     if card.card_id != UNKNOWN:
         told.steps.append(Step("See what the vendor's own tool says.", (f"npu-smi info -t board -i {card.card_id}",)))
     return told
@@ -51,23 +59,39 @@ def of_vnpu(vnpu: Vnpu, evidence: object, snapshot: Snapshot, times: Times) -> E
     """Explain a vNPU: what and where it is, its use, the verdict; `evidence` is what Explain answered."""
     told = Explanation(printable(vnpu.name), "vnpu", evidence=evidence)
     card = next((one for one in snapshot.cards if one.name == vnpu.card_name), None)
+    own, sight = ownership(evidence), host_sight(evidence)
     told.found += [_what(vnpu, card), _vnpu_node(vnpu), _use(vnpu)]
     if vnpu.identity:
         told.found.append(f"Its identity is {printable(vnpu.identity)}.")
     if vnpu.first_seen_usec:
         told.found.append(f"devward first saw it {'at ' if times.utc else ''}{times.ago(vnpu.first_seen_usec)}.")
+    told.found += _pinned(evidence, times)
+    if own is not None:
+        npu = [explain_ownership.management(own), *explain_ownership.protection(own)]
+        told.found += [*(f"Its NPU: {said}" for said in npu), *explain_ownership.claims(own, times), explain_ownership.on_host(sight)]
+        told.found += [*explain_ownership.asked(own, times), *explain_ownership.unknown(own, times)]
     told.found += [
-        *_pinned(evidence, times),
         _verdict(vnpu),
         *_waiting(vnpu, times),
         *findings_about((vnpu.node, vnpu.name), snapshot, times),
     ]
     known = advice(vnpu.reason, device=_path(vnpu.node, "/dev/vdavinci", vnpu.id))
     told.means = [known.means] if vnpu.reason else ["devward leaves it alone. Containers that use it are not affected."]
-    told.steps = list(known.steps)
+    told.steps = list(known.steps) if vnpu.reason else []
+    _add_outcome(told, own, sight)
     if card is not None:
         told.steps.append(Step("See the NPU that it is a part of.", (f"devwardctl explain {printable(card.name)}",)))
     return told
+
+
+def _add_outcome(told: Explanation, own: Ownership | None, sight: HostSight | None) -> None:
+    """Add what it means that somebody owns it, or that this is not known, and what to do about that."""
+    if own is not None:
+        means = explain_ownership.meaning(own, sight)
+        told.means += [means] if means else []
+        told.steps += [step for step in explain_ownership.steps(own) if step not in told.steps]
+    if not told.steps:
+        told.steps.append(Step("Nothing needs to be done."))
 
 
 def _path(node: str, prefix: str, number: int) -> str:
@@ -141,9 +165,18 @@ def _claims(card: Card) -> list[str]:
         said.append(f"The protection of its vNPUs by claims is {printable(card.protection)}.")
     if card.claims:
         said.append(f"It is claimed by the Pods with the UIDs {', '.join(map(printable, card.claims))}.")
-    if cores(card.claimed_cores):
-        said.append(f"The claims on it ask for {cores(card.claimed_cores)} AI cores.")
-    return said
+    return said + _claimed_cores(card)
+
+
+def _claimed_cores(card: Card) -> list[str]:
+    return [f"The claims on it ask for {cores(card.claimed_cores)} AI cores."] if cores(card.claimed_cores) else []
+
+
+def _nobody_asked(evidence: object) -> list[str]:
+    """Say why there is nothing to say about its owners, where the daemon could have told."""
+    if not isinstance(evidence, dict) or "card" not in evidence:
+        return []
+    return ["Nobody was asked who owns its vNPUs: not yet, or no kubelet runs on this host, or cluster.read of devward.toml is off."]
 
 
 def _what(vnpu: Vnpu, card: Card | None) -> str:
@@ -173,7 +206,8 @@ def _verdict(vnpu: Vnpu) -> str:
     why = f" {vnpu.sentence} ({printable(vnpu.reason)})" if vnpu.reason else ""
     if vnpu.verdict == Verdict.UNKNOWN:
         return f"devward has not judged whether it may be reclaimed.{why}"
-    return f"The verdict is {printable(vnpu.verdict) or 'not told'}.{why}"
+    code = f" ({printable(vnpu.verdict_reason)})" if vnpu.verdict_reason else ""
+    return f"The verdict is {printable(vnpu.verdict) or 'not told'}{code}.{why}"
 
 
 def _waiting(vnpu: Vnpu, times: Times) -> list[str]:

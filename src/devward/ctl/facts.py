@@ -32,6 +32,15 @@ class Manager:
     cdi_paused_until_usec: int = 0
     audit_dropped: int = 0
     config_state: str = ""
+    #: Why it cannot be told who owns the vNPUs: a code each, followed by the UID of a Pod where it is because of one.
+    blocked_reasons: tuple[str, ...] = ()
+    blocked_since_usec: int = 0
+    last_cycle_usec: int = 0
+    next_cycle_usec: int = 0
+    certificate_expires_usec: int = 0
+    reclaim_mode: str = ""
+    reclaim_state: str = ""
+    reclaim_paused_until_usec: int = 0
     raw: Raw = field(default_factory=dict)
 
     @classmethod
@@ -47,6 +56,14 @@ class Manager:
             cdi_paused_until_usec=number_of(values, "cdi_paused_until_usec"),
             audit_dropped=number_of(values, "audit_dropped"),
             config_state=text_of(values, "config_state"),
+            blocked_reasons=texts_of(values, "blocked_reasons"),
+            blocked_since_usec=number_of(values, "blocked_since_usec"),
+            last_cycle_usec=number_of(values, "last_cycle_usec"),
+            next_cycle_usec=number_of(values, "next_cycle_usec"),
+            certificate_expires_usec=number_of(values, "certificate_expires_usec"),
+            reclaim_mode=text_of(values, "reclaim_mode"),
+            reclaim_state=text_of(values, "reclaim_state"),
+            reclaim_paused_until_usec=number_of(values, "reclaim_paused_until_usec"),
             raw=values,
         )
 

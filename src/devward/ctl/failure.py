@@ -79,6 +79,16 @@ _KNOWN: Final[Mapping[str, tuple[ExitStatus, str, str]]] = MappingProxyType(
             "",
             f"{unbroken('devwardctl pins')} lists the pins.",
         ),
+        names.ERROR_PREFIX + "NoSuchNode": (
+            ExitStatus.UNHEALTHY,
+            "",
+            f"The UID of the Node is shown by {unbroken('kubectl get node NODE -o yaml')}, and was read at the latest look.",
+        ),
+        names.ERROR_PREFIX + "NoSuchVnpu": (
+            ExitStatus.UNHEALTHY,
+            "",
+            f"{unbroken('devwardctl vnpus')} lists the vNPUs, each with its identity.",
+        ),
         names.ERROR_PREFIX + "NotReady": (ExitStatus.UNHEALTHY, "", "It takes a second or so after a start: try again."),
         names.ERROR_PREFIX + "Stopping": (ExitStatus.UNHEALTHY, "", "Try again once it runs again."),
         names.ERROR_PREFIX + "ConfigRefused": (

@@ -17,6 +17,7 @@ from devward.ctl.terminal import Screen, Tone
 from devward.ctl.when import Times, duration
 from devward.ctl.wording import cores, tone_of
 from devward.model import Identity
+from devward.npu.views import Management, Protection
 from devward.text import printable
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType(
@@ -148,12 +149,14 @@ def show_cards(screen: Screen, snapshot: Snapshot) -> None:
         Column("CORES USED"),
         Column("VNPUS"),
         Column("REASON"),
+        Column("PROTECTION", optional=True),
+        Column("CLAIMS", optional=True),
+        Column("MANAGED", optional=True),
         Column("NODE", optional=True),
         Column("DIE ID", optional=True),
         Column("CARD,CHIP", optional=True),
-        Column("PROTECTION", optional=True),
-        Column("CLAIMS", optional=True),
     ]
+    is_asked = any(map(_is_asked, snapshot.cards))
     parts = Counter(vnpu.card_name for vnpu in snapshot.vnpus)
     rows = [
         [
@@ -163,15 +166,29 @@ def show_cards(screen: Screen, snapshot: Snapshot) -> None:
             Cell(_of(cores(card.used_cores), cores(card.total_cores))),
             Cell(str(parts[card.name])),
             Cell(printable(card.reason), Tone.WARNING),
+            *(_ownership(card) if is_asked else (Cell(""), Cell(""), Cell(""))),
             Cell(printable(card.node)),
             Cell(printable(card.die_id)),
             Cell(f"{card.card_id},{card.device_id}" if card.card_id >= 0 else ""),
-            Cell(printable(card.protection)),
-            Cell(str(len(card.claims)) if card.claims else ""),
         ]
         for card in snapshot.cards
     ]
     table(screen, columns, rows)
+
+
+def _is_asked(card: Card) -> bool:
+    """Whether somebody was asked who owns it: on a host without Kubernetes the columns would say nothing."""
+    unasked = card.managed in ("", Management.UNKNOWN) and card.protection in ("", Protection.NOT_EVALUATED)
+    return bool(card.claims) or not unasked
+
+
+def _ownership(card: Card) -> tuple[Cell, Cell, Cell]:
+    is_counted = bool(card.claims) or card.protection not in ("", Protection.NOT_EVALUATED)
+    return (
+        Cell(printable(card.protection), Tone.WARNING if card.protection == Protection.UNKNOWN else Tone.PLAIN),
+        Cell(str(len(card.claims)) if is_counted else ""),
+        Cell(printable(card.managed)),
+    )
 
 
 def show_vnpus(screen: Screen, vnpus: Sequence[Vnpu], times: Times) -> None:

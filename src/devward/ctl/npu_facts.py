@@ -75,6 +75,8 @@ class Vnpu:
     node: str = ""
     in_use: str = ""
     verdict: str = ""
+    #: Why the verdict is as it is; `reason` is why the vNPU is not vouched for.
+    verdict_reason: str = ""
     reason: str = ""
     text: str = ""
     first_seen_usec: int = 0
@@ -97,6 +99,7 @@ class Vnpu:
             node=text_of(values, "node"),
             in_use=text_of(values, "in_use"),
             verdict=text_of(values, "verdict"),
+            verdict_reason=text_of(values, "verdict_reason"),
             reason=text_of(values, "reason"),
             text=text_of(values, "text"),
             first_seen_usec=number_of(values, "first_seen_usec"),

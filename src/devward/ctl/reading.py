@@ -14,6 +14,8 @@ Raw = Mapping[str, object]
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 #: Stands for a number that is not known.
 UNKNOWN: Final = UNKNOWN_NUMBER
+#: The bus has no number beyond this; JSON may have one with which nobody can count.
+_BEYOND: Final = 1 << 64
 
 
 def snake(name: str) -> str:
@@ -34,20 +36,24 @@ def text_of(values: Raw, name: str) -> str:
 
 def number_of(values: Raw, name: str) -> int:
     """Return a number, 0 where there is none."""
-    value = values.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return _whole(values.get(name), 0)
 
 
 def real_of(values: Raw, name: str) -> float:
     """Return a number that may have a fraction, UNKNOWN where there is none."""
     value = values.get(name)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else float(UNKNOWN)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else float(UNKNOWN)
+    return float(_whole(value, UNKNOWN))
 
 
 def integer_of(values: Raw, name: str) -> int:
     """Return a number of which 0 says something, UNKNOWN where there is none."""
-    value = values.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else UNKNOWN
+    return _whole(values.get(name), UNKNOWN)
+
+
+def _whole(value: object, otherwise: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _BEYOND else otherwise
 
 
 def texts_of(values: Raw, name: str) -> tuple[str, ...]:

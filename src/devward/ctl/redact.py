@@ -1,6 +1,7 @@
 """Takes out of a support bundle what nobody should mail. Pure.
 
-Nothing in the bundle is meant to hold secrets; this is the second fence, for what others wrote into messages and mount options.
+Nothing in the bundle is meant to hold secrets; this is the second fence, for what others wrote into messages and mount options. Pods are
+other people's workloads: they lose their names, and stay apart by numbers.
 """
 
 import re
@@ -40,3 +41,102 @@ def value(given: object) -> object:
     if isinstance(given, list | tuple):
         return [value(item) for item in given]
     return given
+
+
+#: Members whose value is the UID or the name of a Pod, and the one that lists UIDs.
+_POD_MEMBERS: Final = frozenset({"uid", "pod_uid", "pod"})
+_POD_LISTS: Final = frozenset({"claims"})
+#: The UID of a Pod, or the name of a source, which is shorter.
+_WHO: Final = "who"
+_BLOCKED: Final = "blocked_reasons"
+_MIN_UID: Final = 16
+#: Names that are shorter are words, too: they are replaced only where they stand with their namespace.
+_MIN_NAME: Final = 8
+#: A UUID, also as a control group's name has it.
+_UUID: Final = re.compile(r"(?i)[0-9a-f]{8}([-_])[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}")
+#: The UID of a static Pod is so many hexadecimal digits (kubelet, pkg/kubelet/config/common.go).
+_STATIC: Final = 32
+_DIGITS: Final = re.compile(rf"(?i)[0-9a-f]{{{_STATIC},}}")
+#: A name, or several as in a path or in NAMESPACE/NAME.
+_CHUNK: Final = re.compile(r"[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)*")
+
+
+class Pods:
+    """Numbers the Pods of one bundle, so that each is the same everywhere in it and nobody can tell which one it is."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, str] = {}
+        self._kept: set[str] = set()
+        self._count = 0
+
+    def keep(self, identifier: str) -> None:
+        """Leave this one, which is no Pod's, as it is: records are found by it."""
+        self._kept.add(identifier.lower())
+
+    def value(self, given: object) -> object:
+        """Return a JSON value without the UIDs and names that stand in the members for them, and learn these for text()."""
+        if isinstance(given, list | tuple):
+            return [self.value(item) for item in given]
+        if not isinstance(given, Mapping):
+            return given
+        uid, pod = given.get("uid"), given.get("pod")
+        if isinstance(uid, str) and isinstance(pod, str) and uid and pod:
+            self._learn(pod, self._learn(uid))
+        return {name: self._member(name, item) for name, item in given.items()}
+
+    def _member(self, name: object, item: object) -> object:
+        if isinstance(item, str) and item and (name in _POD_MEMBERS or (name == _WHO and len(item) >= _MIN_UID)):
+            return self._learn(item)
+        if isinstance(item, list | tuple):
+            if name in _POD_LISTS:
+                return [self._learn(one) if isinstance(one, str) and one else self.value(one) for one in item]
+            if name == _BLOCKED:
+                return [self._blocked(one) if isinstance(one, str) else one for one in item]
+        return self.value(item)
+
+    def _blocked(self, reason: str) -> str:
+        code, space, uid = reason.partition(" ")
+        return f"{code}{space}{self._learn(uid) if uid else ''}"
+
+    def text(self, given: str) -> str:
+        """Return a text without the UIDs and names that were learned, and without any UUID."""
+        return _CHUNK.sub(self._chunk, _DIGITS.sub(self._static, _UUID.sub(self._uuid, given)))
+
+    def _uuid(self, found: re.Match[str]) -> str:
+        identifier = found[0].lower().replace("_", "-")
+        return found[0] if identifier in self._kept else self._learn(identifier)
+
+    def _static(self, found: re.Match[str]) -> str:
+        """Of digits, which may be a digest, or begin with the d of `pod`: only what was learned is replaced."""
+        digits = found[0].lower()
+        for at in range(len(digits) - _STATIC + 1):
+            number = self._numbers.get(digits[at : at + _STATIC])
+            if number is not None:
+                return found[0][:at] + number + found[0][at + _STATIC :]
+        return found[0]
+
+    def _chunk(self, found: re.Match[str]) -> str:
+        parts = found[0].split("/")
+        said: list[str] = []
+        at = 0
+        while at < len(parts):
+            pair = self._known("/".join(parts[at : at + 2])) if at + 1 < len(parts) else None
+            said.append(pair or self._known(parts[at]) or parts[at])
+            at += 1 if pair is None else 2
+        return "/".join(said)
+
+    def _known(self, word: str) -> str | None:
+        """Return a word with its Pod's number instead of it; the marks of a sentence after it stay."""
+        bare = word.rstrip("._-")
+        number = self._numbers.get(bare.lower())
+        return None if number is None else number + word[len(bare) :]
+
+    def _learn(self, name: str, number: str = "") -> str:
+        if name.lower() not in self._numbers and not number:
+            self._count += 1
+            number = f"[pod {self._count}]"
+        known = self._numbers.setdefault(name.lower(), number)
+        _, _, bare = name.partition("/")
+        if len(bare) >= _MIN_NAME:
+            self._numbers.setdefault(bare.lower(), known)
+        return known

@@ -48,8 +48,9 @@ cdi.txt             listing of the CDI directories, without contents
 versions.txt        versions of devward, the system and the container engines
 problems.txt        what could not be had, where there is any
 
-Texts that look like a token, a key or a password were replaced by [redacted]. Host name, paths, user ids, the die ids of NPUs and the
-reasons of pauses and pins are in it: look it through before you pass it on.
+Texts that look like a token, a key or a password were replaced by [redacted]. The UIDs and names of Pods, and everything else that looks
+like a UID, were replaced by numbers, [pod 1] and so on: one number is one Pod in all files. Host name, paths, user ids, the die ids of NPUs
+and the reasons of pauses and pins are in it, and what other people wrote into annotations: look it through before you pass it on.
 """
 
 
@@ -61,6 +62,7 @@ class Bundle:
     problems: list[str] = field(default_factory=list)
     node_name: str = ""
     directories: tuple[str, ...] = names.CDI_ENGINE_DIRECTORIES
+    pods: redact.Pods = field(default_factory=redact.Pods)
 
     def add(self, name: str, text: str) -> None:
         """Add a file, redacted."""
@@ -68,7 +70,11 @@ class Bundle:
 
     def add_json(self, name: str, value: object) -> None:
         """Add a file of JSON, redacted."""
-        self.files[name] = json.dumps(redact.value(value), indent=2) + "\n"
+        self.files[name] = json.dumps(self.pods.value(redact.value(value)), indent=2) + "\n"
+
+    def hide_pods(self) -> None:
+        """Take the UIDs and names of Pods, which are all known by now, out of every file."""
+        self.files = {name: self.pods.text(text) for name, text in self.files.items()}
 
 
 def run(context: Context) -> int:
@@ -83,6 +89,7 @@ def run(context: Context) -> int:
     bundle.add("versions.txt", host.versions())
     if bundle.problems:
         bundle.add("problems.txt", "\n".join(bundle.problems) + "\n")
+    bundle.hide_pods()
     bundle.files["README.txt"] = README
     now = context.realtime_usec()
     name = bundle_name(bundle.node_name, now)
@@ -179,7 +186,9 @@ def _collect_journal(context: Context, bundle: Bundle) -> None:
     try:
         records = journal.read(query, context.environ)
         lines = [{"time_usec": one.time_usec, "message": one.message, "priority": one.priority, **one.fields} for one in records]
-        bundle.files["history.jsonl"] = "".join(json.dumps(redact.value(one)) + "\n" for one in lines)
+        for record in records:
+            bundle.pods.keep(record.text("request_id"))
+        bundle.files["history.jsonl"] = "".join(json.dumps(bundle.pods.value(redact.value(one))) + "\n" for one in lines)
         command = [journal.PROGRAM, "--quiet", "--no-pager", "--output=short-iso-precise", f"--lines={LOG_LINES}", "--unit=devward.service"]
         log = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LOG_SECONDS, check=False)
         bundle.add("log.txt", "".join(printable(line, 4096) + "\n" for line in log.stdout.decode(errors="surrogateescape").splitlines()))

@@ -1,13 +1,15 @@
 """`devwardctl status`: one screen that says whether this host is ready, and if not, why and since when."""
 
+from collections.abc import Sequence
 from typing import Final
 
-from devward.ctl import lists
+from devward.ctl import lists, owners
 from devward.ctl.client import Client
 from devward.ctl.context import Context
 from devward.ctl.facts import Manager, Snapshot
-from devward.ctl.failure import ExitStatus
+from devward.ctl.failure import ExitStatus, Failure
 from devward.ctl.layout import prose
+from devward.ctl.ownership_facts import Ownership, ownership
 from devward.ctl.terminal import Tone, unbroken
 from devward.ctl.when import Times
 from devward.ctl.wording import not_ready, npu_name, npu_summary
@@ -26,10 +28,20 @@ def run(context: Context) -> int:
         if context.json:
             context.print_json(document(snapshot))
         else:
-            show(context, snapshot)
+            show(context, snapshot, await _ownership(client, snapshot))
         return ExitStatus.OK if snapshot.manager.ready else ExitStatus.UNHEALTHY
 
     return context.on_bus(work)
+
+
+async def _ownership(client: Client, snapshot: Snapshot) -> Ownership | None:
+    """Return what the daemon says of the owners, where something is not known: the same of every NPU. The status stands without it."""
+    if not snapshot.manager.blocked_reasons or not snapshot.cards:
+        return None
+    try:
+        return ownership(await client.explain_card(snapshot.cards[0].name))
+    except Failure:
+        return None
 
 
 def document(snapshot: Snapshot) -> dict[str, object]:
@@ -42,11 +54,12 @@ def document(snapshot: Snapshot) -> dict[str, object]:
         "blocked": [blocked.raw for blocked in snapshot.blocked()],
         "cards": [card.raw for card in snapshot.cards],
         "vnpus": [vnpu.raw for vnpu in snapshot.vnpus],
+        "ownership": owners.document(snapshot.manager),
     }
 
 
-def show(context: Context, snapshot: Snapshot) -> None:
-    """Print the screen."""
+def show(context: Context, snapshot: Snapshot, own: Ownership | None = None) -> None:
+    """Print the screen; `own` is what the daemon says of the owners of vNPUs."""
     out, times, manager = context.out, context.times(), snapshot.manager
     name = f"devward {printable(manager.version)} on {printable(manager.node_name)}".rstrip()
     out.line(f"{name} is ready." if manager.ready else f"{name} is NOT READY.", Tone.GOOD if manager.ready else Tone.BAD)
@@ -65,6 +78,8 @@ def show(context: Context, snapshot: Snapshot) -> None:
     if snapshot.cards or snapshot.vnpus:
         out.line()
         _show_npus(context, snapshot)
+    if snapshot.cards or snapshot.vnpus or snapshot.manager.blocked_reasons:
+        _show_owners(context, owners.lines(snapshot, own, times))
     _show_blocked(context, snapshot, times)
     out.line()
     if snapshot.findings:
@@ -102,6 +117,12 @@ def _show_npus(context: Context, snapshot: Snapshot) -> None:
         prose(context.out, f"{npu_name(card)} is not vouched for: {card.sentence} ({printable(card.reason)})", "  - ", "    ")
     more = f" ({len(doubtful) - MAX_CARDS} more are not vouched for)" if len(doubtful) > MAX_CARDS else ""
     prose(context.out, f"See them: {unbroken('devwardctl cards')}, {unbroken('devwardctl vnpus')}{more}", "  ", "  ", Tone.FAINT)
+
+
+def _show_owners(context: Context, lines: Sequence[owners.Line]) -> None:
+    for number, line in enumerate(lines):
+        indent = "  - " if line.is_item else "  " if number else ""
+        prose(context.out, line.text, indent, "    " if line.is_item else "  ", line.tone)
 
 
 def _show_blocked(context: Context, snapshot: Snapshot, times: Times) -> None:

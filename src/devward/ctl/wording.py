@@ -7,11 +7,12 @@ from typing import Final
 
 from devward.ctl.facts import Device, Manager, Spec
 from devward.ctl.npu_facts import Card, Vnpu
+from devward.ctl.owners import is_without_kubelet
 from devward.ctl.reading import sentence
 from devward.ctl.terminal import Tone
 from devward.ctl.when import Times
 from devward.model import CdiMode, ConfigState, DeviceKind, Health, Identity, SpecState
-from devward.npu.views import CardHealth, Use
+from devward.npu.views import CardHealth, Management, Protection, Use
 from devward.text import printable
 
 _SPEC_STATES: Final[Mapping[SpecState, str]] = MappingProxyType(
@@ -38,6 +39,8 @@ _TONES: Final[Mapping[str, Tone]] = MappingProxyType(
         SpecState.FOREIGN: Tone.BAD,
     }
 )
+#: Reasons for which owners are not known that are named.
+MAX_BLOCKED: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +141,47 @@ def card_changes(before: Card, after: Card) -> list[Said]:
         other = f"the health of the NPU {name} is {printable(after.health) or 'not told'}{why}"
         tone = Tone.WARNING if after.reason and after.health == CardHealth.HEALTHY else tone_of(after.health)
         said.append(Said(next((one for known, one in text.items() if known == after.health), other), tone))
+    said += _claim_changes(name, before, after)
     if before.name and after.node != before.node:
         was = f"; it was {printable(before.node)}" if before.node else ""
         now = f"has the device node {printable(after.node)} now" if after.node else "has no device node any more"
         said.append(Said(f"the NPU {printable(after.name)} {now}{was}", Tone.WARNING))
     return said
+
+
+def _claim_changes(name: str, before: Card, after: Card) -> list[Said]:
+    """Say what changed about who hands out an NPU and who claims it; nothing of one that was not there, and nothing that nobody knew."""
+    said = []
+    if not before.name:
+        return []
+    if after.managed != before.managed and after.managed:
+        text = {
+            Management.MANAGED: f"HAMi hands out the NPU {name} now",
+            Management.UNMANAGED: f"HAMi does not hand out the NPU {name}",
+            Management.UNKNOWN: f"it is not known whether HAMi hands out the NPU {name}",
+        }
+        other = f"the management of the NPU {name} is {printable(after.managed)}"
+        said.append(Said(next((one for known, one in text.items() if known == after.managed), other)))
+    if after.protection != before.protection and after.protection:
+        text_of = {
+            Protection.NOT_EVALUATED: f"which Pods claim the NPU {name} is not evaluated now",
+            Protection.PROTECTED: f"a Pod has the NPU {name}, or may have it: its vNPUs are protected",
+            Protection.UNKNOWN: f"it cannot be told whether a Pod has the NPU {name}, which counts as use",
+            Protection.CANDIDATE: f"only Pods that cannot be started claim the NPU {name}",
+            Protection.NONE: f"no Pod claims the NPU {name}",
+        }
+        other = f"the protection of the NPU {name} by claims is {printable(after.protection)}"
+        tone = Tone.WARNING if after.protection == Protection.UNKNOWN else Tone.PLAIN
+        said.append(Said(next((one for known, one in text_of.items() if known == after.protection), other), tone))
+    for pods, verb in ((_less(after.claims, before.claims), "claim"), (_less(before.claims, after.claims), "claim no more")):
+        if pods:
+            said.append(Said(f"Pods that {verb} the NPU {name}: {', '.join(map(printable, pods))}"))
+    return said
+
+
+def _less(ones: Sequence[str], others: Sequence[str]) -> list[str]:
+    known = set(others)
+    return [one for one in ones if one not in known]
 
 
 def vnpu_changes(before: Vnpu, after: Vnpu) -> list[Said]:
@@ -183,6 +222,14 @@ def manager_changes(before: Manager, after: Manager, times: Times) -> list[Said]
             said.append(Said(f"repairs of CDI files are paused {times.until(after.cdi_paused_until_usec)}", Tone.WARNING))
         else:
             said.append(Said("repairs of CDI files are not paused any more", Tone.GOOD))
+    if after.blocked_reasons != before.blocked_reasons:
+        if after.blocked_reasons:
+            why = ", ".join(map(printable, after.blocked_reasons[:MAX_BLOCKED]))
+            more = f" and {len(after.blocked_reasons) - MAX_BLOCKED} more" if len(after.blocked_reasons) > MAX_BLOCKED else ""
+            tone = Tone.PLAIN if is_without_kubelet(after) else Tone.WARNING
+            said.append(Said(f"it is not known who owns the vNPUs: {why}{more}", tone))
+        else:
+            said.append(Said("it is known again who owns the vNPUs", Tone.GOOD))
     if after.config_state != before.config_state and after.config_state:
         good = after.config_state == ConfigState.GOOD
         text = "the configuration on disk is in force" if good else "the configuration on disk is refused; the one before it is in force"

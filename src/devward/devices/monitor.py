@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 RECEIVE_BUFFER_SIZE = 16 << 20
 #: Events handled in one turn of the loop, so that a storm does not starve the rest.
 EVENTS_PER_TURN = 256
+#: As many turns as draining takes at the most.
+DRAIN_TURNS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +106,25 @@ class UdevMonitor:
     def _wanted_source(self) -> str:
         return "udev" if os.path.exists(self._control_socket) else "kernel"
 
+    def drain(self) -> bool:
+        """Deliver every event that is waiting; False: nothing is listened to, or so many came that there may be more."""
+        return self.running and any(self._read() for _ in range(DRAIN_TURNS)) and self.running
+
     def _readable(self) -> None:
+        self._read()
+
+    def _read(self) -> bool:
+        """Deliver some events; True: there are no more for now."""
         for _ in range(EVENTS_PER_TURN):
             if self._monitor is None:
-                return
+                return True
             try:
                 device = self._monitor.poll(timeout=0)
             except (OSError, ValueError) as error:  # pyudev makes a ValueError of EINVAL
                 self._recover(error)
-                return
+                return True
             if device is None:
-                return
+                return True
             properties = device.properties
             self._on_event(
                 DeviceEvent(
@@ -124,6 +134,7 @@ class UdevMonitor:
                     kvm_event=properties.get("EVENT", ""),
                 )
             )
+        return False
 
     def _recover(self, error: Exception) -> None:
         """Clear the socket's pending error on a duplicate of its descriptor, then have everything looked at again."""

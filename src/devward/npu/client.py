@@ -1,8 +1,8 @@
 """Asks the broker of the vendor's library, for the daemon: one question at a time, each with a deadline, and longer pauses after failures.
 
-Whatever the broker does, the answer is an inventory or the reason why there is none. A broker that stays silent although it should have
-ended itself by then is ended by the service manager, but never one that may be destroying a vNPU. Each question has a connection of its
-own, so that a late answer reaches nobody.
+Whatever the broker does, the answer is what was asked for, or the reason why there is none. A broker that stays silent although it should
+have ended itself by then is ended by the service manager, but never one that may be destroying a vNPU. Each question has a connection of
+its own, so that a late answer reaches nobody. To destroy is asked once and never again: without a clear answer it may have been done.
 """
 
 import asyncio
@@ -13,19 +13,22 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 from devward import names
 from devward.clock import Clock
 from devward.cluster.statement import AskedVnpu, Statement
 from devward.model import Reason
-from devward.npu.facts import Inspection, Inventory, Refusal
+from devward.npu.facts import Expected, Inspection, Inventory, Refusal
 from devward.npu.fields import Malformed
 from devward.npu.inventory import Unavailable
 from devward.npu.protocol import (
     ANSWER_LIMIT,
     RUNTIME_LIMIT,
     Answer,
+    DestroyAnswer,
+    DestroyRequest,
     InspectAnswer,
     InspectRequest,
     ListAnswer,
@@ -44,6 +47,9 @@ LIST_SECONDS: Final = 10.0
 INSPECT_SECONDS: Final = 5.0
 #: The broker itself stops looking after 10 s.
 WITNESS_SECONDS: Final = 15.0
+DESTROY_SECONDS: Final = 60.0
+#: Seconds in which the library must be called to destroy, from the moment that it is asked for; after that it is not called any more.
+DESTROY_START_SECONDS: Final = 30.0
 #: Seconds of silence after which a broker is ended: its own timer, 30 s for a call or a step of a look, has failed by then.
 SILENCE_LIMIT: Final = LIST_SECONDS + 60.0
 #: Seconds between attempts after a failure, doubled each time; and the least for one that was asked for.
@@ -74,6 +80,22 @@ _REASONS: Final = {
 }
 
 _Question = ListRequest | InspectRequest | WitnessRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Unasked:
+    """Nothing was destroyed, for nothing reached the broker."""
+
+    reason: Reason
+    text: str
+
+
+#: What asking for a destruction comes to.
+Destruction = DestroyAnswer | RefusedAnswer | Unasked | Unavailable
+
+
+class _Unreached(Exception):
+    """There is no connection: nothing was sent."""
 
 
 class _Ended(Exception):
@@ -174,6 +196,25 @@ class BrokerClient:
             return self._host.failed(_garbled("it tells of other vNPUs than were asked about"))
         return answer.statement
 
+    async def destroy(self, expected: Expected, runtime: str, request: str) -> Destruction:
+        """Have the library destroy one vNPU, if it is exactly this one and nobody uses it. Asked at once, and once only.
+
+        `runtime` is the Node's containerRuntimeVersion, `request` the id of the records about it. DestroyAnswer: the library was called.
+        RefusedAnswer, Unasked: it was not. Unavailable: that is not known, and it may be at work still; so it is if this is cancelled.
+        """
+        expires = _boottime_ns() + int(DESTROY_START_SECONDS * 1e9)
+        async with self._one_at_a_time:
+            if _boottime_ns() >= expires:
+                return Unasked(Reason.NPU_BROKER_SILENT, "other questions took too long, and what was known is too old by now")
+            self._last_id += 1
+            try:
+                answer = await self._hear(DestroyRequest(self._last_id, request, expires, runtime, expected), DESTROY_SECONDS)
+            except _Unreached as error:
+                return Unasked(Reason.NPU_BROKER_UNREACHABLE, str(error))
+        if isinstance(answer, DestroyAnswer | RefusedAnswer | Unavailable):
+            return answer
+        return _garbled("it answers another question")
+
     async def _ask(self, request: _Question, seconds: float, line: "_Line", *, urgent: bool) -> Answer | Unavailable:
         async with self._one_at_a_time:
             now = self._clock.monotonic()
@@ -182,7 +223,7 @@ class BrokerClient:
             line.asked_at = now
             if isinstance(request, WitnessRequest):
                 # Only now, when it is this question's turn.
-                expires = time.clock_gettime_ns(time.CLOCK_BOOTTIME) + int(seconds * 1e9)
+                expires = _boottime_ns() + int(seconds * 1e9)
                 request = dataclasses.replace(request, expires_ns=expires)
             answer = await self._try(request, seconds)
             if isinstance(answer, Unavailable):
@@ -191,7 +232,18 @@ class BrokerClient:
             return answer
 
     async def _try(self, request: _Question, seconds: float) -> Answer | Unavailable:
-        """Ask once."""
+        """Ask once, for something that a refusal leaves unknown."""
+        try:
+            answer = await self._hear(request, seconds)
+        except _Unreached as error:
+            return Unavailable(Reason.NPU_BROKER_UNREACHABLE, str(error))
+        if isinstance(answer, RefusedAnswer):
+            reason = _REASONS.get(answer.reason, Reason.NPU_BROKER_GARBLED)
+            return Unavailable(reason, answer.text, is_absent=answer.reason is Refusal.LIBRARY_MISSING)
+        return answer
+
+    async def _hear(self, request: _Question | DestroyRequest, seconds: float) -> Answer | Unavailable:
+        """Ask once, and return the answer to that, or why none was heard. _Unreached."""
         began = self._clock.monotonic()
         try:
             async with asyncio.timeout(seconds):
@@ -202,9 +254,12 @@ class BrokerClient:
         except _Ended as error:
             self._silent_since = None
             return Unavailable(Reason.NPU_BROKER_UNREACHABLE, str(error))
+        except _Unreached:
+            self._silent_since = None
+            raise
         except OSError as error:
             self._silent_since = None
-            return Unavailable(Reason.NPU_BROKER_UNREACHABLE, f"{self._socket_path}: {os.strerror(error.errno or 0)}")
+            return Unavailable(Reason.NPU_BROKER_UNREACHABLE, self._problem(error))
         except Malformed as error:
             self._silent_since = None
             return Unavailable(Reason.NPU_BROKER_GARBLED, str(error))
@@ -218,16 +273,16 @@ class BrokerClient:
         # A request that could not be read has no id to be repeated.
         if answer.id != request.id and not (isinstance(answer, RefusedAnswer) and answer.id is None):
             return Unavailable(Reason.NPU_BROKER_GARBLED, "it answers a question that was not asked")
-        if isinstance(answer, RefusedAnswer):
-            reason = _REASONS.get(answer.reason, Reason.NPU_BROKER_GARBLED)
-            return Unavailable(reason, answer.text, is_absent=answer.reason is Refusal.LIBRARY_MISSING)
         return answer
 
     async def _exchange(self, line: bytes) -> bytes:
-        """Send a line on a connection of its own and return the answer's. OSError, _Ended; Malformed: it is too long."""
+        """Send a line on a connection of its own and return the answer's. _Unreached, OSError, _Ended; Malformed: it is too long."""
         loop = asyncio.get_running_loop()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as connection:
-            await loop.sock_connect(connection, self._socket_path)
+            try:
+                await loop.sock_connect(connection, self._socket_path)
+            except OSError as error:
+                raise _Unreached(self._problem(error)) from error
             await loop.sock_sendall(connection, line)
             received = bytearray()
             while b"\n" not in received[-_CHUNK:]:
@@ -239,6 +294,9 @@ class BrokerClient:
                     raise Malformed(f"the answer is longer than {ANSWER_LIMIT} bytes")
             # More than one line is no JSON.
             return bytes(received)
+
+    def _problem(self, error: OSError) -> str:
+        return f"{self._socket_path}: {os.strerror(error.errno or 0)}"
 
     async def _end_if_hung(self) -> str:
         """Have a broker ended that was silent for too long; return what a text has to add."""
@@ -255,6 +313,10 @@ class BrokerClient:
             for line in (self._library, self._host):
                 line.begin_anew()
         return f"; it could not be ended: {problem}" if problem else "; it was ended"
+
+
+def _boottime_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def _garbled(text: str) -> Unavailable:

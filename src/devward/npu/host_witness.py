@@ -1,14 +1,17 @@
-"""The broker's look at the host for the daemon: who holds the vNPUs asked about, which Pods live, and which process is the kubelet.
+"""The broker's look at the host for the daemon: who holds the vNPUs asked about, which Pods live, which process is the kubelet.
 
 It needs the host's processes and files, and nothing of the vendor's library: it is answered before that is loaded, and so also where it
 cannot be loaded, or hung in the broker before this one. Only one question is at work at a time. While the library hangs this one waits for
 its turn like any other: there is no list of vNPUs then, and so nothing that it could decide.
+
+Where the kubelet's kubeconfig is belongs to it, too: that the kubelet sees the same file there as we do is learned through its root
+directory in /proc, which the daemon may not enter.
 """
 
 import itertools
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from devward.cluster.evidence import DeviceNumber, Doubt, Finding, SourceState
 from devward.cluster.statement import (
@@ -28,6 +31,7 @@ from devward.npu.witness_objects import (
     NAME_LENGTH,
     PATH,
     POD_LIMIT,
+    PROBLEM_LENGTH,
     REASON_LENGTH,
     REASON_LIMIT,
     SUBJECT_LENGTH,
@@ -39,7 +43,7 @@ from devward.text import printable
 if TYPE_CHECKING:
     from devward.cluster.bundle import BundleFacts
     from devward.cluster.bundles import Bundle
-    from devward.cluster.kubelet_facts import KubeletScan
+    from devward.cluster.kubelet_facts import Kubelet, KubeletScan
     from devward.cluster.local import LocalEvidence, LocalScanner
 
 #: No Pod can have it: it stands for every one that was not seen.
@@ -53,29 +57,54 @@ class Observer(Protocol):
         """Look now, for at most about so many seconds: what is not seen by then is in doubt. `step` is told what may hang next."""
 
 
+class Kubeconfig(NamedTuple):
+    """Where the kubelet's kubeconfig is, else why that is not known."""
+
+    path: str = ""
+    problem: str = ""
+
+
 class HostObserver:
     """Looks at this host, and remembers the bundles that did not change. For one thread at a time."""
 
-    def __init__(self, scanner: "LocalScanner | None" = None, find: "Callable[[], KubeletScan] | None" = None) -> None:
-        """Use the host's own places, unless others are given."""
+    def __init__(
+        self,
+        scanner: "LocalScanner | None" = None,
+        find: "Callable[[], KubeletScan] | None" = None,
+        place: "Callable[[Kubelet], str] | None" = None,
+    ) -> None:
+        """Use the host's own places, unless others are given. `place` returns where a kubelet's kubeconfig is, or raises ApiError."""
         # Loaded when it is needed: the broker is resident, and on many nodes nobody asks.
+        from devward.cluster.kubeconfig_place import find_kubeconfig
         from devward.cluster.kubelet import find_kubelet
         from devward.cluster.local import LocalScanner
 
         self._scanner = scanner or LocalScanner()
         self._find = find or find_kubelet
+        self._place = place or find_kubeconfig
 
     def look(self, vnpus: tuple[AskedVnpu, ...], runtime: str | None, seconds: float, step: Callable[[str], None]) -> Statement:
         """Look now. What `step` raises is passed on."""
         deadline = time.monotonic() + seconds
         step("the search for the kubelet")
         kubelet = self._find()
+        kubeconfig = self._placed(kubelet)
         step("the look at the host's processes and containers")
         evidence = self._scanner.look({vnpu.number for vnpu in vnpus}, runtime, deadline=deadline)
-        return testify(vnpus, evidence, kubelet)
+        return testify(vnpus, evidence, kubelet, kubeconfig)
+
+    def _placed(self, scan: "KubeletScan") -> Kubeconfig:
+        from devward.cluster.api_result import ApiError
+
+        if scan.kubelet is None:
+            return Kubeconfig()
+        try:
+            return Kubeconfig(self._place(scan.kubelet))
+        except ApiError as error:
+            return Kubeconfig(problem=str(error))
 
 
-def testify(vnpus: tuple[AskedVnpu, ...], evidence: "LocalEvidence", kubelet: "KubeletScan") -> Statement:
+def testify(vnpus: tuple[AskedVnpu, ...], evidence: "LocalEvidence", kubelet: "KubeletScan", kubeconfig: Kubeconfig) -> Statement:
     """Return what was seen in the form that can be told. Pure."""
     uids = {uid for _, facts in evidence.bundles.living for uid in facts.pod_uids} | evidence.cgroups.pod_uids
     untold = _untold(evidence, uids)
@@ -97,7 +126,7 @@ def testify(vnpus: tuple[AskedVnpu, ...], evidence: "LocalEvidence", kubelet: "K
         bundles=_source(_bundles_state(evidence), (*evidence.doubts, *evidence.bundles.doubts, *untold)),
         cgroups=_source(evidence.cgroups.state, evidence.cgroups.doubts),
         uda=_source(evidence.uda.state, evidence.uda.doubts),
-        kubelet=_kubelet(kubelet),
+        kubelet=_kubelet(kubelet, kubeconfig),
     )
 
 
@@ -165,7 +194,7 @@ def _source(state: SourceState, doubts: tuple[Doubt, ...]) -> SourceSight:
     return SourceSight(state, tuple(map(_told, doubts[:DOUBT_LIMIT])), max(0, len(doubts) - DOUBT_LIMIT))
 
 
-def _kubelet(scan: "KubeletScan") -> KubeletSource:
+def _kubelet(scan: "KubeletScan", kubeconfig: Kubeconfig) -> KubeletSource:
     from devward.cluster.kubelet_facts import KubeletDoubt
 
     found = scan.kubelet
@@ -176,6 +205,9 @@ def _kubelet(scan: "KubeletScan") -> KubeletSource:
     for path in (found.root_name, found.plugins_name, found.root_directory, found.plugins_directory):
         if not PATH.fullmatch(path):
             return KubeletSource(SourceState.UNREADABLE, doubts=(_told(Doubt(WitnessDoubt.NOT_TELLABLE, path)),))
+    path, problem = kubeconfig
+    if path and not PATH.fullmatch(path):
+        path, problem = "", f"The path of the kubelet's kubeconfig is longer, or otherwise, than can be told: {path}"
     sight = KubeletSight(
         found.pid,
         found.started,
@@ -184,5 +216,7 @@ def _kubelet(scan: "KubeletScan") -> KubeletSource:
         found.plugins_name,
         found.root_directory,
         found.plugins_directory,
+        path,
+        printable(problem, PROBLEM_LENGTH),
     )
     return KubeletSource(SourceState.READ, sight)

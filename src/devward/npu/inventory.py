@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from devward.model import Finding, Identity, Reason
 from devward.npu.chips import ID_LIMIT, Host, faults, identity_of, is_not_offered, node_fault, oddities, said_of
 from devward.npu.complaints import Complaints, Fault
-from devward.npu.facts import Aspect, Chip, Inventory, Mode, Vnpu
+from devward.npu.facts import Aspect, Chip, Inventory, Mode, Node, Vnpu
 from devward.npu.host import Surroundings
 from devward.npu.memory import Memory, Place, Seen, marks, remember
 from devward.npu.numbering import SLOTS, TEMPLATE, vfid_of
@@ -53,6 +53,10 @@ class Picture:
     in_doubt: bool = False
     #: By name of the vNPU, what tells it from others across runs of the daemon; one that cannot be told is not there.
     lasting: Mapping[str, str] = field(default_factory=dict)
+    #: The node of each vNPU, by its name; one without a node is not there.
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    #: Of the boot that the library told of; empty where it told nothing.
+    boot_id: str = ""
 
 
 def assess(said: Inventory | Unavailable, surroundings: Surroundings, memory: Memory, now_usec: int) -> tuple[Picture, Memory]:
@@ -100,8 +104,20 @@ class _Look:
             unsettled=self._complaints.unsettled,
             empty=not self._cards and self._host.is_complete,
             in_doubt=not self._host.is_complete,
+            nodes=self._nodes(),
+            boot_id=self._said.boot_id,
             lasting={seen.view.name: seen.marks.lasting for known in self._vnpus.values() for seen in known.values() if seen.marks.lasting},
         )
+
+    def _nodes(self) -> dict[str, Node]:
+        nodes = self._surroundings.nodes or {}
+        views = [seen.view for known in self._vnpus.values() for seen in known.values() if seen.view.node]
+        found = {view.name: nodes.get(view.node.rpartition("/")[2]) for view in views}
+        return {
+            name: Node(node.inode, node.ctime_ns, node.major, node.minor)
+            for name, node in found.items()
+            if node is not None and node.is_character_device
+        }
 
     def memory(self) -> Memory:
         """Return what to remember of this look."""

@@ -1,8 +1,11 @@
 """What one look at NPUs leaves for the next: who was first seen where, and since when each vNPU is the one that it is. Pure.
 
-A vNPU is told from others of the same id by boot, die, id, function, template, by inode and time of change of its node, by how often its
-node came or went as device events told, and by how often it was missing from a complete list. Anything else makes it a new one, first
-seen now. A part that cannot be learned at the moment counts as it was: the vNPU has a fault meanwhile, and is compared when it can be.
+A vNPU is told from others of the same id by boot, die, id, function, template, by the inode of its node, by how often that came or went
+as device events told, and by how often it was missing from a complete list. Anything else makes it a new one, first seen now. A part that
+cannot be learned at the moment counts as it was: the vNPU has a fault meanwhile, and is compared when it can be.
+
+The node's time of change is no part of it: whoever may write to the node changes that, and udevd at every event of the device, so that a
+vNPU could be kept a new one for ever. The driver makes a node with each vNPU, and devtmpfs uses no inode again.
 """
 
 import hashlib
@@ -12,7 +15,7 @@ from typing import Final
 
 from devward.npu.complaints import Suspect
 from devward.npu.facts import Chip, Vnpu
-from devward.npu.host import HostNode, Surroundings
+from devward.npu.host import Surroundings
 from devward.npu.numbering import vfid_of
 from devward.npu.views import CardView, VnpuView
 
@@ -34,7 +37,6 @@ class Marks:
     template: str
     #: Of its node; 0 where it has none.
     inode: int
-    ctime_ns: int
     #: How often its node came or went, and how often events were lost that may have told of it.
     sequence: int
     losses: int
@@ -44,7 +46,7 @@ class Marks:
     @property
     def identity(self) -> str:
         """DIE/VDEV/TEMPLATE, by which people know it, and a digest of everything."""
-        rest = (self.boot_id, self.vfid, self.inode, self.ctime_ns, self.sequence, self.losses, self.goings)
+        rest = (self.boot_id, self.vfid, self.inode, self.sequence, self.losses, self.goings)
         whole = "/".join(map(str, (self.die, self.vdev, self.template, *rest)))
         digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_LENGTH]
         return f"{self.die or '-'}/{self.vdev}/{self.template or '-'}/{digest}"
@@ -53,9 +55,7 @@ class Marks:
     def lasting(self) -> str:
         """A digest of what the next run of the daemon finds again in the same boot; empty while part of it is not known.
 
-        The driver makes a node with each vNPU, and its inode tells the vNPU from a later one: devtmpfs counts them up and uses none again.
-        The time of change is not in it, since whoever may write to the node changes that, and udevd at every event of the device. The
-        counters of this run of the daemon are not in it either.
+        The counters of this run of the daemon are not in it.
         """
         parts = (self.boot_id, self.die, self.vdev, self.vfid, self.template, self.inode)
         if not all(parts):
@@ -102,9 +102,10 @@ def marks(boot_id: str, chip: Chip, vnpu: Vnpu, surroundings: Surroundings, memo
     seen = memory.vnpu((chip.card, chip.device), vnpu.vdev)
     before = seen.marks if seen is not None else None
     name = f"vdavinci{vnpu.vdev}"
-    inode, ctime_ns = _node_marks(None if surroundings.nodes is None else surroundings.nodes.get(name))
+    node = None if surroundings.nodes is None else surroundings.nodes.get(name)
+    inode = node.inode if node is not None else 0
     if surroundings.nodes is None and before is not None:
-        inode, ctime_ns = before.inode, before.ctime_ns
+        inode = before.inode
     return Marks(
         boot_id=boot_id,
         die=chip.die or (before.die if before is not None else ""),
@@ -112,7 +113,6 @@ def marks(boot_id: str, chip: Chip, vnpu: Vnpu, surroundings: Surroundings, memo
         vfid=vnpu.vfid or 0,
         template=vnpu.template or (before.template if before is not None else ""),
         inode=inode,
-        ctime_ns=ctime_ns,
         sequence=surroundings.sequences.get(name, 0),
         losses=surroundings.losses,
         goings=before.goings if before is not None else memory.goings.get(vnpu.vdev, 0),
@@ -138,7 +138,3 @@ def remember(
             if vfid_of(vdev) is not None:
                 goings[vdev] = goings.get(vdev, 0) + 1
     return Memory(dies, places, cards, vnpus, goings, suspects)
-
-
-def _node_marks(node: HostNode | None) -> tuple[int, int]:
-    return (node.inode, node.ctime_ns) if node is not None else (0, 0)

@@ -22,8 +22,13 @@ DEVICE_LIMIT: Final = 4
 
 #: A die id as HAMi prints it, its name of a card.
 DIE: Final = re.compile(r"[0-9A-F]{8}(?:-[0-9A-F]{8}){4}")
+#: The name of a card on the bus, by its physical id.
+CARD_NAME: Final = re.compile(r"p[0-9]{3}", re.ASCII)
 #: A template's name, as in `vir10_3c_16g_nm`; the library has room for 15 bytes.
 TEMPLATE: Final = re.compile(r"[A-Za-z0-9_.-]{1,15}")
+
+#: What tells a vNPU from earlier and later ones of its id, as devward.npu.memory prints it; a hyphen stands for a part that is not known.
+IDENTITY: Final = re.compile(rf"(?:{DIE.pattern}|-)/(?P<vdev>[1-9][0-9]{{2,3}})/(?:{TEMPLATE.pattern}|-)/[0-9a-f]{{16}}")
 
 
 def window(phy: int) -> range:

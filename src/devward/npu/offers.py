@@ -17,6 +17,15 @@ from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView, Use, VnpuVie
 _HEALTH: Final = {CardHealth.HEALTHY: Health.HEALTHY, CardHealth.UNHEALTHY: Health.UNHEALTHY, CardHealth.UNKNOWN: Health.UNKNOWN}
 
 
+#: Asked with the die id of an NPU: why one of its vNPUs may be a Pod's, as code and what is to be said; None: no Pod has to do with it.
+Claims = Callable[[str], tuple[Reason, str] | None]
+
+
+def not_asked(_die: str) -> tuple[Reason, str]:
+    """Answer as `Claims` where nobody can tell."""
+    return Reason.VNPU_CLAIMS_UNKNOWN, ""
+
+
 def of_cards(cards: Sequence[CardView], outfit: Outfit, config: NpuConfig, *, complete: bool) -> Offer:
     """Return the whole NPUs; one whose physical id is not known or not its own has no name, and is not offered."""
     common = _shared(cards, outfit)
@@ -35,15 +44,15 @@ def of_cards(cards: Sequence[CardView], outfit: Outfit, config: NpuConfig, *, co
     return Offer(candidates, render, complete=complete)
 
 
-def of_vnpus(report: PinReport, cards: Sequence[CardView], outfit: Outfit | None, config: NpuConfig) -> Offer:
-    """Return the vNPUs that are pinned themselves. Where a kubelet runs its Pods may claim their NPUs, and none is offered."""
+def of_vnpus(report: PinReport, cards: Sequence[CardView], outfit: Outfit | None, config: NpuConfig, claims: Claims = not_asked) -> Offer:
+    """Return the vNPUs that are pinned themselves. Where a kubelet runs, none is offered whose NPU a Pod claims, or may claim."""
     common = _shared(cards, outfit) if outfit is not None else None
     best: dict[int, Candidate] = {}
     for judged in report.pins:
         vdev = Target.parse(judged.pin.target).vdev
         if vdev is None:
             continue
-        candidate = Candidate(f"{names.VNPU_CDI_KIND}={vdev}", f"/dev/vdavinci{vdev}", *_pinned(judged, common, cards, outfit))
+        candidate = Candidate(f"{names.VNPU_CDI_KIND}={vdev}", f"/dev/vdavinci{vdev}", *_pinned(judged, common, cards, outfit, claims))
         # Ids are unique on a host; of several dies that had the id, only one can have it now.
         known = best.get(vdev)
         if known is None or _RANK.index(candidate.identity) < _RANK.index(known.identity):
@@ -68,7 +77,9 @@ _OTHERS: Final = frozenset({
 })  # fmt: skip
 
 
-def _pinned(judged: JudgedPin, common: Shared | None, cards: Sequence[CardView], outfit: Outfit | None) -> tuple[Identity, Health, Reason]:
+def _pinned(
+    judged: JudgedPin, common: Shared | None, cards: Sequence[CardView], outfit: Outfit | None, claims: Claims
+) -> tuple[Identity, Health, Reason]:
     """Return identity, health and their reason of a vNPU that is pinned itself."""
     if judged.standing is Standing.UNMATCHED:
         return Identity.MISSING, Health.MISSING, Reason.PIN_UNMATCHED
@@ -77,22 +88,31 @@ def _pinned(judged: JudgedPin, common: Shared | None, cards: Sequence[CardView],
         return identity, Health.UNKNOWN, judged.reason
     if common is None or outfit is None or outfit.kubelet == NOT_LOOKED_FOR:
         return Identity.UNKNOWN, Health.UNKNOWN, Reason.NOT_CHECKED
-    if outfit.kubelet:
-        return Identity.INVALID, Health.UNKNOWN, Reason.VNPU_CLAIMS_UNKNOWN
+    die = Target.parse(judged.pin.target).die
+    claimed = _claimed(die, outfit, claims)
+    if claimed is not None:
+        # What is only not known may be known in a moment: it settles.
+        return Identity.INVALID if claimed[0] is Reason.VNPU_NPU_CLAIMED else Identity.UNKNOWN, Health.UNKNOWN, claimed[0]
     if common.missing:
         return Identity.MISSING, Health.UNKNOWN, Reason.NPU_SHARED_NODE_MISSING
-    die = Target.parse(judged.pin.target).die
     health = next((_HEALTH[card.health] for card in cards if card.die_id == die), Health.UNKNOWN)
     return Identity.VALID, health, Reason.OK
 
 
-def withheld(cards: Sequence[CardView], outfit: Outfit | None) -> tuple[Reason, str] | None:
-    """Return why no vNPU at all is offered to containers, as code and sentence; None if each may be for its own sake."""
+def withheld(die: str, cards: Sequence[CardView], outfit: Outfit | None, claims: Claims = not_asked) -> tuple[Reason, str] | None:
+    """Return why no vNPU of an NPU is offered to containers, as code and sentence; None if each may be for its own sake."""
     if outfit is None or outfit.kubelet == NOT_LOOKED_FOR:
         return Reason.NOT_CHECKED, REASON_TEXT[Reason.NOT_CHECKED]
-    if outfit.kubelet:
-        return Reason.VNPU_CLAIMS_UNKNOWN, sentence(Reason.VNPU_CLAIMS_UNKNOWN, outfit.kubelet)
-    return _lacking(cards, outfit)
+    return _claimed(die, outfit, claims) or _lacking(cards, outfit)
+
+
+def _claimed(die: str, outfit: Outfit, claims: Claims) -> tuple[Reason, str] | None:
+    """Return why an NPU may be a Pod's, as code and sentence; without a kubelet there is no Pod."""
+    found = claims(die) if outfit.kubelet else None
+    if found is None:
+        return None
+    reason, detail = found
+    return reason, sentence(reason, detail or outfit.kubelet)
 
 
 def findings(cards: Sequence[CardView], outfit: Outfit) -> list[Finding]:
@@ -103,14 +123,16 @@ def findings(cards: Sequence[CardView], outfit: Outfit) -> list[Finding]:
     return [*lacking, *outfit.problems] if cards else []
 
 
-def objection(device: str, cards: Sequence[CardView], vnpus: Sequence[VnpuView], outfit: Outfit) -> tuple[Reason, str] | None:
+def objection(
+    device: str, cards: Sequence[CardView], vnpus: Sequence[VnpuView], outfit: Outfit, claims: Claims = not_asked
+) -> tuple[Reason, str] | None:
     """Return why an NPU or vNPU may not be given to a container, as code and sentence; None if nothing is against it.
 
-    Whether a vNPU is pinned, and by whom its NPU is claimed, is another question.
+    Whether a vNPU is pinned is another question.
     """
     name = _name(device)
     if device.startswith(f"{names.VNPU_CDI_KIND}="):
-        return _vnpu_objection(name, cards, vnpus, outfit)
+        return _vnpu_objection(name, cards, vnpus, outfit, claims)
     those = [card for card in cards if name in ("all", str(card.phy_id))]
     if not those:
         return Reason.DEVICE_MISSING, REASON_TEXT[Reason.DEVICE_MISSING]
@@ -126,7 +148,9 @@ def objection(device: str, cards: Sequence[CardView], vnpus: Sequence[VnpuView],
     return None
 
 
-def _vnpu_objection(name: str, cards: Sequence[CardView], vnpus: Sequence[VnpuView], outfit: Outfit) -> tuple[Reason, str] | None:
+def _vnpu_objection(
+    name: str, cards: Sequence[CardView], vnpus: Sequence[VnpuView], outfit: Outfit, claims: Claims
+) -> tuple[Reason, str] | None:
     those = [vnpu for vnpu in vnpus if str(vnpu.vdev) == name]
     if not those:
         return Reason.DEVICE_MISSING, REASON_TEXT[Reason.DEVICE_MISSING]
@@ -135,6 +159,10 @@ def _vnpu_objection(name: str, cards: Sequence[CardView], vnpus: Sequence[VnpuVi
             return vnpu.reason, f"{vnpu.node or vnpu.name}: {vnpu.text}"
         if vnpu.use is not Use.IDLE:
             return Reason.VNPU_IN_USE, REASON_TEXT[Reason.VNPU_IN_USE]
+        die = next((card.die_id for card in cards if card.name == vnpu.card), "")
+        claimed = _claimed(die, outfit, claims)
+        if claimed is not None:
+            return claimed
     return _lacking(cards, outfit)
 
 

@@ -1,8 +1,7 @@
 """The NPUs of the daemon: nothing but this and a look at names until the host shows the first node of one; then all the rest is loaded."""
 
-import json
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -13,8 +12,11 @@ from devward.config import NpuConfig
 from devward.model import REASON_TEXT, Finding, NpuDevices, Reason, Trigger
 
 if TYPE_CHECKING:  # a host without NPUs loads nothing of them
+    from devward.cluster.statement import AskedVnpu, Statement
+    from devward.npu.client import BrokerClient, Destruction
     from devward.npu.document import Outfit
-    from devward.npu.inventory import Picture
+    from devward.npu.facts import Expected
+    from devward.npu.inventory import Picture, Unavailable
     from devward.npu.pins import Sight
     from devward.npu.views import CardView, VnpuView
     from devward.npu.watcher import NpuWatcher
@@ -36,15 +38,22 @@ class NpuRoom:
         call: Call,
         on_change: Callable[[], None],
         has_pins: Callable[[], bool],
+        claims: Callable[[str], tuple[Reason, str] | None],
     ) -> None:
-        """Load nothing yet. `has_pins` tells whether it matters who else hands NPUs out."""
+        """Load nothing yet.
+
+        `has_pins` tells whether it matters who else hands NPUs out. `claims` tells, by the die id of an NPU, why a vNPU of it may be a
+        Pod's, as code and what is to be said; None: no Pod has to do with it.
+        """
         self._config = config
         self._audit = audit
         self._clock = clock
         self._call = call
         self._on_change = on_change
         self._has_pins = has_pins
+        self.claims = claims
         self._watcher: NpuWatcher | None = None
+        self._client: BrokerClient | None = None
         self._worker: Worker | None = None
         #: Before the daemon is ready a sight is only noted: reading the code would hold it up.
         self._opened = False
@@ -73,6 +82,43 @@ class NpuRoom:
         """What containers need beside the NPUs; None if that is not known."""
         return self._watcher.outfit if self._watcher is not None else None
 
+    # --- for the look at who owns vNPUs --------------------------------------------------------------------------------
+    @property
+    def picture(self) -> "Picture":
+        """The latest look."""
+        from devward.npu.inventory import Picture
+
+        return self._watcher.picture if self._watcher is not None else Picture(in_doubt=True)
+
+    def has_idle(self) -> bool:
+        """Whether there is a vNPU that the driver calls idle."""
+        from devward.npu.views import Use
+
+        return any(vnpu.use is Use.IDLE for vnpu in self.vnpus())
+
+    async def witness(self, vnpus: "tuple[AskedVnpu, ...]", runtime: str | None) -> "Statement | Unavailable":
+        """Have the broker say what the host shows; as BrokerClient.witness()."""
+        if self._client is None:
+            from devward.npu.inventory import Unavailable
+
+            return Unavailable(Reason.NPU_BROKER_UNREACHABLE, "there are no NPUs")
+        return await self._client.witness(vnpus, runtime)
+
+    def sequence(self, vdev: int) -> int | None:
+        """Return a number that grows with each event by which a vNPU's node may have become another one; None: it cannot be told."""
+        return self._watcher.sequence(vdev) if self._watcher is not None else None
+
+    async def destroy(self, expected: "Expected", runtime: str, request: str) -> "Destruction":
+        """Have the broker destroy a vNPU, once, and look at the NPUs again; as BrokerClient.destroy()."""
+        if self._client is None:
+            from devward.npu.client import Unasked
+
+            return Unasked(Reason.NPU_BROKER_UNREACHABLE, "there are no NPUs")
+        try:
+            return await self._client.destroy(expected, runtime, request)
+        finally:
+            self.look(Trigger.TIMER)
+
     # --- views -------------------------------------------------------------------------------------------------------
     def cards(self) -> "Sequence[CardView]":
         """Return every NPU."""
@@ -93,14 +139,14 @@ class NpuRoom:
 
         return (*picture.findings, *offers.findings(picture.cards, outfit))
 
-    def describe(self) -> dict[str, object]:
-        """Return everything, for Describe."""
+    def describe(self, cards: "Sequence[CardView]") -> dict[str, object]:
+        """Return everything, for Describe, with the NPUs as they are published."""
         host = self._watcher.host if self._watcher is not None else {}
         outfit = self.outfit
         return {
             "host": host,
             "kubelet": outfit.kubelet if outfit is not None else "",
-            "cards": [asdict(view) for view in self.cards()],
+            "cards": [asdict(view) for view in cards],
             "vnpus": [asdict(view) for view in self.vnpus()],
         }
 
@@ -113,15 +159,6 @@ class NpuRoom:
             return Sight(picture.cards, picture.vnpus, picture.lasting, picture.in_doubt)
         is_wanted = self._seen and self._config.devices is not NpuDevices.OFF
         return Sight(in_doubt=is_wanted or not self._opened)
-
-    def explain_vnpu(self, name: str, pinned: Mapping[str, object]) -> str:
-        """Return what is known of a vNPU and where from, as JSON; `pinned` is what is to be told of its pins."""
-        vnpu = next((view for view in self.vnpus() if view.name == name), None)
-        if vnpu is None:
-            return json.dumps({"name": name})
-        card = next((view for view in self.cards() if view.name == vnpu.card), None)
-        told = {"vnpu": asdict(vnpu), "card": asdict(card) if card is not None else None, **pinned}
-        return json.dumps(told, ensure_ascii=True)
 
     async def fresh(self) -> None:
         """Wait for a look that begins after this call, if there are NPUs. The caller bounds the time: a broker may hang."""
@@ -142,7 +179,7 @@ class NpuRoom:
             return Reason.DEVICE_MISSING, REASON_TEXT[Reason.DEVICE_MISSING]
         from devward.npu import offers
 
-        return offers.objection(device, self.cards(), self.vnpus(), self._watcher.outfit)
+        return offers.objection(device, self.cards(), self.vnpus(), self._watcher.outfit, self.claims)
 
     # --- looking -----------------------------------------------------------------------------------------------------
     def open(self) -> None:
@@ -198,7 +235,7 @@ class NpuRoom:
             trail.record(before, after, trigger)
             self._on_change()
 
-        client = BrokerClient(self._clock, lambda: kill_broker(self._audit, self._call))
+        client = self._client = BrokerClient(self._clock, lambda: kill_broker(self._audit, self._call))
         self._worker = Worker("npu", lambda: self.look(Trigger.TIMER))
         return NpuWatcher(
             client,

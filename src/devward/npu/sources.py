@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from devward import names
 from devward.cdi.sources import Offer
 from devward.config import CdiConfig, NpuConfig
+from devward.model import Reason
 
 if TYPE_CHECKING:
     from devward.npu.document import Outfit
@@ -31,6 +32,9 @@ class Npus(Protocol):
     @property
     def outfit(self) -> "Outfit | None":
         """What containers need beside the NPUs; None if that is not known."""
+
+    def claims(self, die: str) -> tuple[Reason, str] | None:
+        """Return why a vNPU of the NPU with this die id may be a Pod's; as `Claims` of devward.npu.offers."""
 
     def cards(self) -> "Sequence[CardView]":
         """Return every NPU."""
@@ -98,4 +102,4 @@ class VnpuSource:
             return Offer((), None, strict=True)
         from devward.npu import offers
 
-        return offers.of_vnpus(report, self._npus.cards(), outfit, self._npus.config)
+        return offers.of_vnpus(report, self._npus.cards(), outfit, self._npus.config, self._npus.claims)

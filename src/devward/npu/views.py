@@ -22,15 +22,24 @@ class CardHealth(StrEnum):
 
 
 class Management(StrEnum):
-    """Whether somebody known hands this card out. Nobody is asked yet."""
+    """Whether HAMi hands this card out, by the API server's Node of this host."""
 
     UNKNOWN = "unknown"
+    MANAGED = "managed"
+    UNMANAGED = "unmanaged"
 
 
 class Protection(StrEnum):
-    """What claims on a card protect its vNPUs. None are read yet."""
+    """What the claims on a card mean for its vNPUs."""
 
+    #: No vNPU of the host is idle, so that nobody's Pods were asked for; or nobody was asked yet.
     NOT_EVALUATED = "not-evaluated"
+    PROTECTED = "protected"
+    #: It cannot be told, which counts as use.
+    UNKNOWN = "unknown"
+    #: Every Pod that claims it cannot be started.
+    CANDIDATE = "candidate"
+    NONE = "none"
 
 
 class Use(StrEnum):
@@ -42,9 +51,19 @@ class Use(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What may become of a vNPU. Nothing is reclaimed yet, so nothing is judged."""
+    """What may become of a vNPU: the verdicts of devward.reclaim.reasons on one that is there."""
 
+    IN_USE = "in-use"
+    PINNED = "pinned"
+    OWNED = "owned"
+    PROTECTED = "protected"
+    #: It cannot be told, or was not judged yet, which counts as use.
     UNKNOWN = "unknown"
+    UNMANAGED = "unmanaged"
+    CANDIDATE = "candidate"
+    CONFIRMING = "confirming"
+    ELIGIBLE = "eligible"
+    DEFERRED = "deferred"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +125,5 @@ class VnpuView:
     grace_start_usec: int
     confirmations: int
     eligible_at_usec: int
+    #: Why the verdict is what it is, as a code of devward.reclaim; empty before the first judgement. `reason` is why it is not vouched for.
+    verdict_reason: str = ""

@@ -135,6 +135,15 @@ class NpuWatcher:
             self._task = None
         self._release(self._waiting)
 
+    def sequence(self, vdev: int) -> int | None:
+        """Return a number that grows with each event by which a vNPU's node may have become another one, those that wait included.
+
+        None: it cannot be told, since events are not heard, or not all of them.
+        """
+        if self._deaf or not self._monitor.drain():
+            return None
+        return self._sequences.get(f"vdavinci{vdev}", 0) + self._losses
+
     def forget(self) -> None:
         """Publish nothing any more."""
         self._publish(Picture(), Trigger.SIGNAL)

@@ -32,6 +32,8 @@ REASON_LIMIT: Final = 5
 REASON_LENGTH: Final = 200
 SUBJECT_LENGTH: Final = 200
 NAME_LENGTH: Final = 128
+#: Of a sentence with what it is about.
+PROBLEM_LENGTH: Final = 400
 #: What the API server takes for a UID, and wider: a static Pod's is 32 hexadecimal digits.
 UID: Final = re.compile(r"[0-9A-Za-z_.-]{1,128}")
 #: An absolute path of printable ASCII.
@@ -44,6 +46,7 @@ _VDEV: Final = integer(FIRST_VDEV, LAST_VDEV)
 _FINDING: Final = member(Finding)
 _NAME: Final = text(NAME_LENGTH)
 _PATH: Final = pattern(PATH)
+_PATH_OR_NONE: Final = pattern(re.compile(f"(?:{PATH.pattern})?"))
 
 
 def asked_vnpu(value: Any) -> AskedVnpu:
@@ -164,6 +167,8 @@ def _kubelet(value: Any) -> KubeletSight:
         plugins_name=fields.take("plugins_name", _PATH),
         root_directory=fields.take("root_directory", _PATH),
         plugins_directory=fields.take("plugins_directory", _PATH),
+        kubeconfig=fields.take("kubeconfig", _PATH_OR_NONE),
+        kubeconfig_problem=fields.take("kubeconfig_problem", text(PROBLEM_LENGTH)),
     )
     fields.end()
     return result

@@ -58,7 +58,7 @@ class Aftermath:
     """What an answer of the broker means."""
 
     result: Result
-    #: A stable code: that of the refusal, `destroy-N` with the library's code, or `no-answer`.
+    #: A stable code: that of the refusal, `destroy-N` with the library's code, `no-answer` or `not-asked`.
     reason: str
     #: For people, fit to be shown.
     sentence: str
@@ -102,6 +102,11 @@ def refused(reason: Refusal, code: int | None, text: str) -> Aftermath:
 def unanswered(text: str) -> Aftermath:
     """Return what it means that no answer came, or none that can be read: the library may have been called."""
     return Aftermath(Result.UNKNOWN, "no-answer", text)
+
+
+def unasked(text: str) -> Aftermath:
+    """Return what it means that nothing reached the broker: nothing was done, and nothing is known that was not known before."""
+    return Aftermath(Result.REFUSED, "not-asked", text)
 
 
 def conclude(progress: Progress, identity: str, aftermath: Aftermath, at: float) -> Progress:

@@ -8,26 +8,7 @@ from typing import Final
 
 from devward.cluster.observations import Scope
 from devward.cluster.views import Unknown
-
-
-class ReclaimMode(StrEnum):
-    """What devward may do with orphans."""
-
-    ENFORCE = "enforce"
-    #: Everything but the destruction.
-    OBSERVE = "observe"
-    OFF = "off"
-
-
-class ReclaimState(StrEnum):
-    """What reclaiming is doing. The first of these that holds is shown."""
-
-    OFF = "off"
-    PAUSED = "paused"
-    OBSERVING = "observing"
-    MASS_RECLAIM = "mass-reclaim"
-    BLOCKED = "blocked"
-    ENFORCING = "enforcing"
+from devward.model import ReclaimMode, ReclaimState
 
 
 class Blocked(StrEnum):

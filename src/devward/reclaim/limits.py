@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from devward.model import Manage
 from devward.reclaim.confirmation import Progress
-from devward.reclaim.look import Look, Manage
+from devward.reclaim.look import Look
 from devward.reclaim.reasons import Verdict
 from devward.reclaim.verdict import Judgement
 

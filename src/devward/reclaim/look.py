@@ -9,19 +9,11 @@ from devward.cluster.evidence import Finding
 from devward.cluster.hami import CardRefusal, vnpu_refusal
 from devward.cluster.statement import ContainerSight, VnpuSight
 from devward.cluster.views import CardState, Snapshot
+from devward.model import Manage
 from devward.npu.inventory import Picture
 from devward.npu.pins import PinReport, Standing
 from devward.npu.views import Use, VnpuView
 from devward.reclaim.reasons import WHY_TEXT, Why
-
-
-class Manage(StrEnum):
-    """Whose cards are reclaimed on (`[reclaim] manage`)."""
-
-    #: Those that HAMi hands out, and of their vNPUs those with a template of HAMi's.
-    HAMI = "hami"
-    #: All. Every other evidence is wanted all the same.
-    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,9 @@ from devward.cluster.evidence import Finding
 from devward.cluster.hami import REFUSAL_TEXT, CardRefusal
 from devward.cluster.observations import Scope
 from devward.cluster.views import CardState, Reset, Snapshot
+from devward.model import Manage
 from devward.npu.views import Use
-from devward.reclaim.look import Look, Manage, PinHold, VnpuFacts
+from devward.reclaim.look import Look, PinHold, VnpuFacts
 from devward.reclaim.reasons import WHY_TEXT, Verdict, Why
 from devward.text import printable
 

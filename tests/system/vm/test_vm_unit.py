@@ -38,6 +38,39 @@ def test_a_reload_of_the_service_manager_during_checks_condemns_nothing(vm: Mach
         vm.shell(f"rm {drop_in}; systemctl daemon-reload; systemctl restart devward")
 
 
+#: Sends a datagram to each address, and prints what came of it.
+_SEND = """
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+    for address in sys.argv[1:]:
+        try:
+            sender.sendto(b"x", (address, 9))
+            print(address, "sent")
+        except OSError as error:
+            print(address, error.strerror)
+"""
+
+
+def test_the_dropin_for_the_api_server_lets_no_other_address_be_reached(vm: Machine, warden: Warden) -> None:
+    """Which only a kernel of its own shows: in a container systemd may not have the kernel filter packets."""
+    example = "/usr/share/doc/devward/examples/api-server-only.conf"
+    unit = "/run/systemd/system/devward-send.service"
+    # They lead back here: any address can be sent to then.
+    vm.run("busybox", "ip", "route", "add", "local", "192.0.2.0/24", "dev", "lo")
+    vm.write("/run/send.py", _SEND)
+    command = "Type=oneshot\nExecStart=/usr/bin/python3 /run/send.py 127.0.0.1 192.0.2.10 192.0.2.11\nStandardOutput=truncate:/run/sent\n"
+    try:
+        vm.write(unit, vm.run("zcat", "-f", example) + command)
+        vm.shell("systemctl daemon-reload; systemctl start devward-send.service")
+        assert vm.run("cat", "/run/sent").splitlines() == ["127.0.0.1 sent", "192.0.2.10 sent", "192.0.2.11 Operation not permitted"]
+        vm.write(unit, "[Service]\n" + command)
+        vm.shell("systemctl daemon-reload; systemctl start devward-send.service")
+        assert vm.run("cat", "/run/sent").splitlines()[-1] == "192.0.2.11 sent", "it is the drop-in that closes it"
+    finally:
+        vm.shell(f"rm -f {unit} /run/send.py /run/sent; systemctl daemon-reload")
+        vm.run("busybox", "ip", "route", "del", "local", "192.0.2.0/24", "dev", "lo")
+
+
 def test_how_exposed_the_service_is(vm: Machine, warden: Warden, figures: dict[str, str]) -> None:
     out = vm.run("systemd-analyze", "security", "--no-pager", "devward.service")
     exposure = float(re.search(r"exposure level for devward.service: ([\d.]+)", out)[1])

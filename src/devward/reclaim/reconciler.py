@@ -1,0 +1,407 @@
+"""The loop of reclaiming: takes every look in, judges every vNPU, and has those destroyed that may be, one at a time.
+
+There is this one reconciler for everything: start, timer, events and manual actions all end in a look, and a look in `take`. What is
+decided is decided in the pure rooms beside this one; here is the order of things, and what came of them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from devward.audit import Audit
+from devward.clock import Clock
+from devward.cluster.life import Life
+from devward.cluster.owners import Seen
+from devward.config import ReclaimConfig
+from devward.model import ActionRequest, Trigger
+from devward.npu.facts import Expected
+from devward.npu.inventory import Picture
+from devward.npu.numbering import vfid_of
+from devward.npu.pins import PinReport
+from devward.reclaim import aftermath, contract, counters, history, limits, record, verdict
+from devward.reclaim.aftermath import Aftermath, Result
+from devward.reclaim.asking import ask_about
+from devward.reclaim.confirmation import Bounds, Pace, Progress, step
+from devward.reclaim.contract import Chosen, Go, Prepared, Refuse
+from devward.reclaim.controls import Controls, Permission, Switch, permission
+from devward.reclaim.counters import Counters
+from devward.reclaim.history import Fate, Gone, History
+from devward.reclaim.limits import Breaker, Due, Rates, Spent
+from devward.reclaim.look import Cut, Interruption, Look, Reach, container_key, take_look
+from devward.reclaim.verdict import Judgement
+
+#: Seconds that a destruction may take before stopping goes on without it; the broker is then left alone.
+FINISH_SECONDS: Final = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class Warden(Protocol):
+    """What the loop needs of the rest of the daemon."""
+
+    def pins(self) -> PinReport | None:
+        """Return how the pins stand; None: they cannot be read, or some were lost."""
+
+    def sequence(self, vdev: int) -> int | None:
+        """Return a number that grows with each event by which a vNPU's node may have become another one; None: it cannot be told."""
+
+    async def switch(self) -> Switch:
+        """Look at the kill switch."""
+
+    async def destroy(self, expected: Expected, runtime: str | None, request_id: str) -> Aftermath:
+        """Have the broker destroy a vNPU, once."""
+
+    def controls(self) -> Controls:
+        """Return what stops reclaiming by an administrator's wish or by the state of the daemon; not the kill switch, nor what is seen."""
+
+    def changed(self) -> None:
+        """Verdicts, or what blocks, may be others now."""
+
+    async def load(self) -> tuple[Breaker, Spent]:
+        """Return what an earlier run of the daemon left."""
+
+    async def keep(self, breaker: Breaker, spent: Spent) -> bool:
+        """Keep what must outlast this run of the daemon; False: it could not be kept."""
+
+    def cycle_ended(self) -> None:
+        """A look was taken in, and what came of it is done."""
+
+    def reclaimed(self, gone: Gone, phy: int) -> None:
+        """A vNPU was destroyed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the latest look came to."""
+
+    judgements: Mapping[str, Judgement]
+    permission: Permission
+    #: None: there was no look yet.
+    look: Look | None = None
+
+
+class Reconciler:
+    """Judges, and reclaims. One look at a time."""
+
+    def __init__(self, config: ReclaimConfig, warden: Warden, audit: Audit, clock: Clock, new_id: Callable[[], str]) -> None:
+        """Know nothing yet: what was before this run of the daemon counts for nothing."""
+        self._warden = warden
+        self._audit = audit
+        self._clock = clock
+        self._new_id = new_id
+        self._progress = Progress()
+        self._history = History()
+        self._spent = Spent()
+        self._breaker = Breaker()
+        self._interruptions: tuple[Interruption, ...] = ()
+        self._shorten: frozenset[str] = frozenset()
+        self._is_loaded = False
+        self._is_forbidden = False
+        self._is_journal_refusing = False
+        #: By identity, who asked for a destruction.
+        self._wishes: dict[str, ActionRequest] = {}
+        self._last_controls: Controls | None = None
+        self._acting: asyncio.Task[None] | None = None
+        self.counters = Counters()
+        self.standing = Standing({}, permission(Controls()))
+        self._configure(config)
+
+    def configure(self, config: ReclaimConfig) -> None:
+        """Apply other settings; every wait begins anew."""
+        self._configure(config)
+        self._is_forbidden = False
+        self.interrupt(Interruption(Cut.RELOADED))
+
+    def _configure(self, config: ReclaimConfig) -> None:
+        self._bounds = Bounds(Pace(config.grace, config.confirmations, config.interval))
+        self._rates = Rates(config.per_card, config.per_node, config.per_hour)
+        self._reach = Reach(config.manage, None if config.cards is None else frozenset(config.cards))
+
+    def interrupt(self, interruption: Interruption) -> None:
+        """Break waits at the next look."""
+        self._interruptions = (*self._interruptions, interruption)
+
+    def shorten(self, identities: frozenset[str]) -> None:
+        """Let these vNPUs wait for the short pace only."""
+        self._shorten |= identities
+
+    def wish(self, identity: str, request: ActionRequest) -> None:
+        """Name in the record of a vNPU's destruction who asked for it; it goes its way like any other."""
+        self._wishes[identity] = request
+
+    async def release_breaker(self) -> bool:
+        """Agree to what was eligible while the breaker was latched; False: that could not be kept."""
+        self._breaker = limits.release(self._breaker)
+        return await self._warden.keep(self._breaker, self._spent)
+
+    async def keep(self) -> bool:
+        """Keep what must outlast this run of the daemon; False: it could not be kept."""
+        return await self._warden.keep(self._breaker, self._spent)
+
+    @property
+    def breaker(self) -> Breaker:
+        """The breaker as it is."""
+        return self._breaker
+
+    @property
+    def bounds(self) -> Bounds:
+        """How long and how often nobody must have had a vNPU."""
+        return self._bounds
+
+    @property
+    def interval(self) -> float:
+        """Seconds between looks at the most, for confirmations to come as often as they may."""
+        return self._bounds.normal.interval
+
+    @property
+    def history(self) -> History:
+        """What became of vNPUs."""
+        return self._history
+
+    def evidence(self, name: str) -> Mapping[str, object] | None:
+        """Return by what a vNPU was judged at the latest look; None: it was not."""
+        look, judgement = self.standing.look, self.standing.judgements.get(name)
+        return record.evidence(judgement, look, self._progress) if look is not None and judgement is not None else None
+
+    # --- a look --------------------------------------------------------------------------------------------------------
+    def ask_about(self, picture: Picture) -> frozenset[str]:
+        """Return the names of the vNPUs whose users are worth a search of the host."""
+        return ask_about(picture, self._warden.pins(), self.standing.judgements)
+
+    async def take(self, seen: Seen, again: Callable[[], Awaitable[Seen]]) -> None:
+        """Take a look in, and destroy what may be; `again` has everything looked at anew."""
+        try:
+            await self._take(seen, again)
+        finally:
+            self._warden.cycle_ended()
+
+    async def _take(self, seen: Seen, again: Callable[[], Awaitable[Seen]]) -> None:
+        if not self._is_loaded:
+            self._breaker, self._spent = await self._warden.load()
+            self._is_loaded = True
+        # It is tried anew in each cycle: nothing else tells that the journal is back.
+        self._is_journal_refusing = False
+        controls = await self._controls(seen)
+        self._notice(controls)
+        look = self._look(seen)
+        self._take_in(look, seen, controls)
+        self._spent = limits.begin_cycle(self._spent)
+        eligible = limits.due(self.standing.judgements, self._progress)
+        await self._watch(look, eligible)
+        controls = await self._controls(seen)
+        self._publish(look, seen, controls)
+        if not self.standing.permission.may_destroy:
+            return
+        choice = limits.choose(eligible, self._spent, self._rates, self._clock.monotonic())
+        for due in choice.chosen:
+            if not await self._reclaim(due, again):
+                return
+
+    def _notice(self, controls: Controls) -> None:
+        """Break every wait where less stands in the way than at the look before, or another mode is in force."""
+        before, self._last_controls = self._last_controls, controls
+        if before is None:
+            return
+        if before.mode is not controls.mode:
+            self.interrupt(Interruption(Cut.MODE_CHANGED))
+        if before.is_paused and not controls.is_paused:
+            self.interrupt(Interruption(Cut.PAUSE_ENDED))
+        if before.kill_switch is not Switch.ABSENT and controls.kill_switch is Switch.ABSENT:
+            self.interrupt(Interruption(Cut.KILL_SWITCH_REMOVED))
+
+    def _look(self, seen: Seen) -> Look:
+        """Return the look as reclaiming sees it. Where nothing was seen of the NPUs there are none, and what was known is forgotten."""
+        picture = seen.gathered.parts.npus.value or Picture()
+        interruptions, self._interruptions = self._interruptions, ()
+        containers = seen.gathered.containers
+        living = None if containers is None else frozenset(container_key(one) for one in containers if one.life is Life.LIVE)
+        present = frozenset(vnpu.identity for vnpu in picture.vnpus)
+        self._shorten &= present
+        self._wishes = {identity: request for identity, request in self._wishes.items() if identity in present}
+        return take_look(
+            picture,
+            seen.snapshot if seen.is_listed else None,
+            seen.gathered.sights,
+            self._warden.pins(),
+            at=seen.snapshot.at,
+            at_usec=seen.snapshot.at_usec,
+            containers=containers,
+            living=living,
+            reach=self._reach,
+            interruptions=interruptions,
+            shorten=self._shorten,
+        )
+
+    def _take_in(self, look: Look, seen: Seen, controls: Controls, progress: Progress | None = None) -> None:
+        before = self._progress
+        self._progress = step(before, look, self._bounds) if progress is None else progress
+        judgements = verdict.judge(self._progress, look, self._bounds)
+        self.counters += counters.of_look(before, self._progress, look, judgements)
+        if seen.gathered.parts.npus.value is not None:
+            # Where nothing was seen of the NPUs nothing went.
+            self._history, went = history.see(self._history, look, self._progress, judgements)
+            self._tell_of(went)
+        self._publish(look, seen, controls, judgements)
+
+    def _publish(self, look: Look, seen: Seen, controls: Controls, judgements: Mapping[str, Judgement] | None = None) -> None:
+        shown = self.standing.judgements if judgements is None else judgements
+        self.standing = Standing(shown, permission(controls, seen.blocked), look)
+        self._warden.changed()
+
+    async def _controls(self, seen: Seen) -> Controls:
+        scan = seen.gathered.parts.kubelet.value
+        return replace(
+            self._warden.controls(),
+            kill_switch=await self._warden.switch(),
+            has_kubelet=scan is not None and scan.kubelet is not None,
+            is_breaker_latched=self._breaker.is_latched,
+            is_forbidden=self._is_forbidden,
+            is_journal_refusing=self._is_journal_refusing,
+        )
+
+    async def _watch(self, look: Look, eligible: tuple[Due, ...]) -> None:
+        """Latch the breaker where too much is eligible at a time."""
+        before = self._breaker
+        self._breaker = limits.watch(before, eligible, limits.reclaimed_cards(look), {vnpu.identity for vnpu in look.vnpus})
+        if self._breaker.is_latched and not before.is_latched:
+            cards = sorted({one.card for one in eligible})
+            self._audit.event(
+                "mass-reclaim",
+                f"vNPUs on {len(cards)} cards became eligible at a time; none is destroyed until somebody releases the breaker",
+                reason="mass-reclaim",
+                evidence={"cards": cards, "vnpus": sorted(one.vdev for one in eligible)},
+            )
+            await self._warden.keep(self._breaker, self._spent)
+
+    # --- a destruction -------------------------------------------------------------------------------------------------
+    async def _reclaim(self, due: Due, again: Callable[[], Awaitable[Seen]]) -> bool:
+        """Destroy one vNPU if it still may be; False: nothing more may be in this cycle."""
+        sequence = self._warden.sequence(due.vdev)
+        if sequence is None:
+            self._refused(due, contract.No.EVENTS_UNREAD.value, contract.NO_TEXT[contract.No.EVENTS_UNREAD])
+            return True
+        before = self._progress
+        seen = await again()
+        fresh = self._look(seen)
+        controls = await self._controls(seen)
+        answer, progress = contract.prepare(
+            Chosen(due, sequence),
+            before,
+            fresh,
+            _expected(seen, due),
+            now=self._clock.monotonic(),
+            sequence=self._warden.sequence(due.vdev),
+            controls=controls,
+            spent=self._spent,
+            rates=self._rates,
+            bounds=self._bounds,
+        )
+        self._take_in(fresh, seen, controls, progress)
+        await self._watch(fresh, limits.due(self.standing.judgements, self._progress))
+        if isinstance(answer, Refuse):
+            self._refused(due, answer.reason, answer.sentence)
+            return permission(replace(controls, is_breaker_latched=self._breaker.is_latched)).may_destroy
+        # As a task of its own, which whoever cancels this one leaves alone: what was begun is begun, and has to be put on record.
+        self._acting = asyncio.get_running_loop().create_task(self._destroy(answer, fresh, seen), name="destruction")
+        await asyncio.shield(self._acting)
+        return not (self._is_forbidden or self._is_journal_refusing)
+
+    async def _destroy(self, prepared: Prepared, fresh: Look, seen: Seen) -> None:
+        """Put the intent on record, say the last word, ask the broker, and put on record what came of it."""
+        expected, judgement = prepared.expected, prepared.judgement
+        request = self._wishes.get(judgement.identity) or ActionRequest(self._new_id(), None, Trigger.TIMER)
+        told = {**record.evidence(judgement, fresh, self._progress), "recreate": record.recreate_line(expected)}
+        what = f"vNPU {expected.vdev} ({expected.template}) of card {judgement.card}"
+        with self._audit.begin(
+            "vnpu-reclaim",
+            f"{what} belongs to nobody and is destroyed",
+            vnpu=str(expected.vdev),
+            card=judgement.card,
+            request=request,
+            evidence=told,
+        ) as act:
+            # Before the broker is asked, so that no restart makes anybody forget it; one that comes to nothing counts, too.
+            self._spent = limits.spend(self._spent, judgement.card, self._clock.monotonic())
+            if not await self._warden.keep(self._breaker, self._spent):
+                act.fail("not-saved", f"{what} is not destroyed after all: that it is tried could not be saved")
+                return
+            controls = await self._controls(seen)
+            self._is_journal_refusing = not act.taken
+            last = contract.decide(
+                prepared,
+                now=self._clock.monotonic(),
+                sequence=self._warden.sequence(expected.vdev),
+                controls=replace(controls, is_journal_refusing=False),
+                is_intent_taken=act.taken,
+            )
+            if not isinstance(last, Go):
+                act.fail(last.reason, f"{what} is not destroyed after all: {last.sentence}")
+                return
+            what_came = await self._warden.destroy(last.expected, seen.gathered.runtime, request.request_id)
+            self._conclude(prepared, what_came, fresh, request.request_id)
+            if what_came.result is Result.DESTROYED:
+                act.succeed(f"{what} was destroyed; to make it again: {told['recreate']}", evidence=told)
+            else:
+                act.fail(what_came.reason, f"{what}: {what_came.result}. {what_came.sentence}")
+
+    def _conclude(self, prepared: Prepared, what_came: Aftermath, fresh: Look, request_id: str) -> None:
+        identity, now = prepared.chosen.due.identity, self._clock.monotonic()
+        self._progress = aftermath.conclude(self._progress, identity, what_came, now)
+        self._is_forbidden = self._is_forbidden or what_came.forbids
+        self.counters += counters.of_destruction(what_came)
+        usec = self._clock.realtime_usec()
+        self._history, went = history.act(self._history, identity, request_id, what_came.result, at=now, at_usec=usec)
+        card = fresh.card(prepared.judgement.card)
+        for gone in went:
+            self._warden.reclaimed(gone, card.phy if card is not None else -1)
+        if what_came.result is Result.DESTROYED:
+            left = {name: one for name, one in self.standing.judgements.items() if one.identity != identity}
+            self.standing = replace(self.standing, judgements=left)
+        self._warden.changed()
+
+    def _refused(self, due: Due, code: str, sentence: str) -> None:
+        self._audit.transition(
+            f"reclaiming of vNPU {due.vdev}",
+            "reclaim-refused",
+            f"vNPU {due.vdev} of card {due.card} is not destroyed after all: {sentence}",
+            vnpu=str(due.vdev),
+            card=due.card,
+            reason=code,
+        )
+
+    def _tell_of(self, went: tuple[Gone, ...]) -> None:
+        for gone in went:
+            if gone.fate is Fate.VANISHED_FOREIGN:
+                self._audit.transition(
+                    f"vNPUs of card {gone.was.card}",
+                    "vnpu-vanished",
+                    f"vNPU {gone.was.vdev} of card {gone.was.card} was destroyed by somebody else while its container lives",
+                    vnpu=str(gone.was.vdev),
+                    card=gone.was.card,
+                    reason=Fate.VANISHED_FOREIGN.value,
+                )
+
+    async def finish(self) -> None:
+        """Wait for a destruction that is under way, for as long as stopping may take; then the broker is left alone with it."""
+        task = self._acting
+        if task is None or task.done():
+            return
+        await asyncio.wait({task}, timeout=FINISH_SECONDS)
+        if not task.done():
+            _log.warning("a vNPU is still being destroyed; the broker is left alone, and another one waits for it")
+            task.cancel()
+
+
+def _expected(seen: Seen, due: Due) -> Expected | None:
+    """Return what the broker is to find in the place of a vNPU, by the look that was just taken; None: it cannot be told in full."""
+    picture = seen.gathered.parts.npus.value
+    vnpu = next((one for one in picture.vnpus if one.identity == due.identity), None) if picture is not None else None
+    if picture is None or vnpu is None:
+        return None
+    card = next((one for one in picture.cards if one.name == vnpu.card), None)
+    node, vfid = picture.nodes.get(vnpu.name), vfid_of(vnpu.vdev)
+    if card is None or node is None or vfid is None or vnpu.vfid != vfid:
+        return None
+    return Expected(picture.boot_id, card.card, card.device, card.phy_id, card.die_id, vnpu.vdev, vfid, vnpu.template, node)

@@ -1,0 +1,88 @@
+"""A host with NPUs, a kubelet and an API server, as its devwardd sees it: the recorded node, brought to life.
+
+The kubelet is a tree of files for the broker (witness_host), and the API server a stand-in with real TLS that serves the recorded states;
+both are made to be of this host. The chips have the die ids of the recordings, so that their claims are those of data/README.md.
+"""
+
+import contextlib
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from devward.cluster.this_host import read_this_host
+from sim.api_lists import of_host
+from sim.api_pki import write_identity, write_kubeconfig
+from sim.api_server import ApiServer
+from sim.bundle_host import CONTAINERD
+from sim.dcmi_simulator import Chip
+from sim.npu_node import SHARED, NpuNode
+from sim.recorded_cluster import DIES, NODE, body, node_of, pods_of, whole_name
+from sim.witness_host import WitnessHost
+
+#: The program that a devwardd needs which is not to be waited for by the minute: its looks come once a second.
+SCALED = (str(Path(__file__).with_name("scaled_daemon.py")), "60")
+PLUGINS = "/var/lib/kubelet/device-plugins"
+KUBECONFIG = "/etc/kubernetes/kubelet.conf"
+
+
+class OwnedNode:
+    """Brings a host with NPUs into a cluster; enter it after its devwardd and broker were started, or before."""
+
+    def __init__(self, node: NpuNode) -> None:
+        self.node = node
+        self.daemon = node.daemon
+        self.api = ApiServer()
+        self.api.renews_lease = True
+        self.witnessed: WitnessHost = node.host.witnessed
+        # What the Node's runtime would have, which no container uses yet.
+        (self.witnessed.bundles.run / CONTAINERD / "k8s.io").mkdir(parents=True)
+        self._facts = read_this_host(NODE)
+        self._beats = 0
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(self.api)
+        self.kubelet()
+        self.state("00")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    def kubelet(self, pid: int = 812) -> None:
+        """Let a kubelet run, with credentials for the API server."""
+        kubelets = self.witnessed.kubelets
+        plugins = kubelets.directory(PLUGINS)
+        etc = kubelets.directory("/etc/kubernetes")
+        identity = write_identity(etc, self.api.authority.client(f"system:node:{NODE}"))
+        user = {"client-certificate": str(identity), "client-key": str(identity)}
+        write_kubeconfig(etc / "kubelet.conf", self.api.url, self.api.authority.certificate, user)
+        kubelets.process(pid, listens=(f"{PLUGINS}/kubelet.sock",), line=("/usr/bin/kubelet", f"--kubeconfig={KUBECONFIG}"))
+        self.plugins = plugins
+
+    def show_nodes(self) -> None:
+        """Let the broker see the very nodes that devwardd sees; devwardd must run."""
+        devices = self.node.host.devices
+        if not devices.is_symlink():
+            devices.rmdir()
+        devices.unlink(missing_ok=True)
+        devices.symlink_to(f"/proc/{self.daemon.pid}/root/dev")
+
+    def state(self, name: str, *, checkpoint: str = "") -> None:
+        """Let the node be in a recorded state; the checkpoint may be of another one."""
+        (self.plugins / "kubelet_internal_checkpoint").write_bytes(body(f"{whole_name(checkpoint or name)}.checkpoint.json"))
+        self.beat(name)
+        self.api.bodies["pods"] = pods_of(name)
+
+    def beat(self, name: str) -> None:
+        """Let HAMi report once more."""
+        self._beats += 1
+        node = of_host(node_of(name), self._facts.boot_id, next(iter(self._facts.machine_ids), ""))
+        self.api.bodies["node"] = node.replace(b"Reported_2026.12.01 00:", b"Reported_2026.12.%02d 00:" % (self._beats % 28 + 1))
+
+    def chips(self) -> tuple[Chip, Chip]:
+        """Put the two recorded cards in, and what containers need beside them."""
+        self.node.make(*SHARED)
+        first, second = (self.node.simulator.add_chip("910B4", vdie=die) for die in DIES)
+        self.node.make("davinci0", "davinci1")
+        return first, second
