@@ -171,7 +171,9 @@ class Broker:
         source = KubeletSource(SourceState.NOT_PRESENT)
         if kubelet is not None:
             paths = (kubelet.root_name, kubelet.plugins_name, kubelet.root_directory, kubelet.plugins_directory)
-            source = KubeletSource(SourceState.READ, KubeletSight(kubelet.pid, kubelet.started, kubelet.command, *paths))
+            source = KubeletSource(
+                SourceState.READ, KubeletSight(kubelet.pid, kubelet.started, kubelet.command, *paths, "/etc/kubernetes/kubelet.conf", "")
+            )
         bundles = _READ if sure else _DOUBTED
         containers = tuple(map(self._container, with_bundle))
         return Statement(sights, tuple(pods), others, others, containers, _READ if sights else None, bundles, _READ, _READ, source)

@@ -13,12 +13,13 @@ from devward.cluster.claims import Standing
 from devward.cluster.evidence import Finding
 from devward.cluster.hami import is_hamis_template
 from devward.cluster.observations import Scope
+from devward.model import ReclaimMode
 from devward.npu.codes import DcmiCode
 from devward.npu.facts import Expected, Node, Outcome, Refusal
 from devward.npu.inventory import Picture
 from devward.npu.numbering import vfid_of, window
 from devward.npu.views import Use
-from devward.reclaim.controls import ReclaimMode, Switch
+from devward.reclaim.controls import Switch
 from devward.reclaim.look import Look, PinHold, VnpuFacts
 from sim.world import World
 from sim.world_broker import Blind, Said

@@ -21,14 +21,14 @@ from devward.cluster.recollection import Recollection, from_values, to_values
 from devward.cluster.snapshot import take_snapshot
 from devward.cluster.views import Snapshot
 from devward.cluster.witness import WitnessedHost
-from devward.model import Pin, Reason
+from devward.model import Pin, Reason, ReclaimMode
 from devward.npu.facts import Expected, Inventory, Node
 from devward.npu.inventory import Picture, Unavailable, assess
 from devward.npu.memory import NO_MEMORY
 from devward.npu.pins import PinReport, Sight, judge
 from devward.reclaim.asking import needs_pods
 from devward.reclaim.confirmation import Bounds
-from devward.reclaim.controls import Controls, ReclaimMode, Switch
+from devward.reclaim.controls import Controls, Switch
 from devward.reclaim.limits import Rates
 from devward.reclaim.look import Cut, Interruption, Look, VnpuFacts, container_key, take_look
 from sim.recorded_cluster import MACHINE_ID, NODE

@@ -1,6 +1,7 @@
 """Everything that can happen to the daemon, and what its administrator sets; pins are in world_host_events.py."""
 
-from devward.reclaim.controls import ReclaimMode, Switch
+from devward.model import ReclaimMode
+from devward.reclaim.controls import Switch
 from devward.reclaim.look import Cut
 from sim.world_events import event
 from sim.world_scene import Scene

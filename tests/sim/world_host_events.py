@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from devward.model import Pin
-from devward.reclaim.controls import ReclaimMode, Switch
+from devward.model import Pin, ReclaimMode
+from devward.reclaim.controls import Switch
 from devward.reclaim.look import Cut
 from sim.world_api import BOOTS
 from sim.world_broker import Blind, DestroyFault, ListLie

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from devward.cluster.claims import Standing
+from devward.model import ReclaimMode
 from devward.npu.facts import Expected
 from devward.npu.inventory import Picture
 from devward.npu.numbering import WILDCARD
 from devward.npu.pins import PinReport
 from devward.npu.views import Use
-from devward.reclaim.controls import Controls, ReclaimMode, Switch
+from devward.reclaim.controls import Controls, Switch
 from devward.reclaim.look import Look, PinHold, VnpuFacts
 from sim.world_broker import Said
 from sim.world_daemon import Daemon

@@ -7,8 +7,9 @@ cycle that has so many. A history is a list of them, so that any part of one is 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
+from devward.model import ReclaimMode
 from devward.reclaim.confirmation import Bounds, Pace
-from devward.reclaim.controls import ReclaimMode, Switch
+from devward.reclaim.controls import Switch
 from sim.world import World
 from sim.world_broker import Blind, Broker
 from sim.world_checks import Broken, Checks, Rule
