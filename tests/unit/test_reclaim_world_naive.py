@@ -5,7 +5,8 @@ import pytest
 from sim import world_naive as naive
 from sim.world_checks import Rule
 from sim.world_daemon import Daemon, Reclaimer
-from sim.world_run import events_of, fails, plan_of
+from sim.world_run import events_of, fails, needed, plan_of, story
+from sim.world_scene import failing_prefix
 
 #: So many histories at the most.
 SEEDS = range(60)
@@ -54,3 +55,20 @@ def seed_that_catches(make: type[Reclaimer], rule: Rule) -> int | None:
 )
 def test_wrong_reclaimers_are_caught(make: type[Reclaimer], rule: Rule) -> None:
     assert seed_that_catches(make, rule) is not None
+
+
+def test_a_failure_is_told_by_its_shortest_beginning_and_what_of_it_is_needed() -> None:
+    seed = seed_that_catches(naive.Hasty, Rule.IMPATIENT)
+    assert seed is not None
+    plan = plan_of(seed)._replace(only=frozenset({Rule.IMPATIENT}))
+    events = events_of(seed, 100)
+    told = story(seed, events, plan, naive.Hasty)
+    assert told.startswith(f"seed {seed}: {Rule.IMPATIENT}")
+    assert "the broker is asked to destroy" in told
+    length, broken = failing_prefix(events, lambda some: fails(seed, some, plan, naive.Hasty))
+    assert broken is not None
+    assert fails(seed, events[:length], plan, naive.Hasty) is not None
+    assert fails(seed, events[: length - 1], plan, naive.Hasty) is None
+    few = needed(events[:length], lambda some: fails(seed, some, plan, naive.Hasty) is not None)
+    assert len(few) < length
+    assert all(fails(seed, [one for one in few if one is not left], plan, naive.Hasty) is None for left in few)
