@@ -89,6 +89,8 @@ class Checks:
     _begun: float = 0.0
     #: Library calls of this run: when, in which cycle, on which card.
     _calls: deque[tuple[float, int, str]] = field(default_factory=deque)
+    #: When the broker was asked to destroy.
+    _asks: deque[float] = field(default_factory=lambda: deque(maxlen=64))
     _called_on: dict[str, float] = field(default_factory=dict)
     #: Since when nothing but the reclaimer itself holds it up, on the node and by card.
     _able_since: float = 0.0
@@ -112,6 +114,7 @@ class Checks:
         if self.world.boots != self._boots:
             # Within a boot the rates span its runs.
             self._calls.clear()
+            self._asks.clear()
             self.spent_at = -1.0
             self._boots = self.world.boots
         self._called_on.clear()
@@ -185,6 +188,7 @@ class Checks:
             self.broken(Rule.SWITCHED_OFF, "the journal took no record")
         if fresh.is_deferred:
             self.broken(Rule.DEFERRED, f"vNPU {vnpu.vdev}")
+        self._asks.append(self.world.time.now)
         wait = self._waits.get(vnpu.identity)
         pace = settings.bounds.normal
         if wait is None or fresh.at - wait.since < pace.grace or wait.confirmations < pace.confirmations:
@@ -295,7 +299,8 @@ class Checks:
         if is_latched:
             self._due_while_latched |= self._waits.keys()
         off = settings.paused or settings.mode is not ReclaimMode.ENFORCE or settings.kill_switch is not Switch.ABSENT
-        spent = sum(now - at <= _HOUR for at, _, _ in self._calls) >= settings.rates.per_hour
+        # A request without an answer counts, too, be it that it never reached the library.
+        spent = sum(now - at <= _HOUR for at in self._asks) >= settings.rates.per_hour
         if spent:
             self.spent_at = now
         broker = daemon.broker

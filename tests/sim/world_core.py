@@ -14,7 +14,7 @@ from devward.reclaim.contract import Chosen, Go, Prepared, decide, prepare
 from devward.reclaim.controls import Controls, permission
 from devward.reclaim.history import History, act, see
 from devward.reclaim.kept import from_values, to_values
-from devward.reclaim.limits import Breaker, Spent, begin_cycle, choose, due, reclaimed_cards, release, spend, watch
+from devward.reclaim.limits import Breaker, Due, Spent, begin_cycle, choose, due, reclaimed_cards, release, spend, watch
 from devward.reclaim.look import Look, VnpuFacts
 from devward.reclaim.verdict import Judgement, judge
 from sim.world_broker import Said
@@ -59,11 +59,7 @@ class Core:
         """Take a look in, and choose."""
         self._spent = begin_cycle(self._spent)
         self._progress = step(self._progress, look, self._bounds)
-        self._judged(look)
-        eligible = due(self._judgements, self._progress)
-        present = {vnpu.identity for vnpu in look.vnpus if vnpu.identity}
-        self._breaker = watch(self._breaker, eligible, reclaimed_cards(look), present)
-        self._keep()
+        eligible = self._judged(look)
         unknowns = look.snapshot.unknowns if look.snapshot is not None else ()
         if not permission(self._all(controls), unknowns).may_destroy:
             return ()
@@ -118,9 +114,15 @@ class Core:
         self.is_forbidden = self.is_forbidden or aftermath.forbids
         self._progress = conclude(self._progress, one.identity, aftermath, at)
 
-    def _judged(self, look: Look) -> None:
+    def _judged(self, look: Look) -> tuple[Due, ...]:
+        """Judge by a look that was taken in, and return what is eligible."""
         self._judgements = judge(self._progress, look, self._bounds)
         self._history, _ = see(self._history, look, self._progress, self._judgements)
+        eligible = due(self._judgements, self._progress)
+        present = {vnpu.identity for vnpu in look.vnpus if vnpu.identity}
+        self._breaker = watch(self._breaker, eligible, reclaimed_cards(look), present)
+        self._keep()
+        return eligible
 
     def _keep(self, spent: Spent | None = None) -> None:
         self._settings.kept_of_reclaiming = to_values(self._breaker, spent or self._spent, self._boot_id)
