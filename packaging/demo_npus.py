@@ -1,4 +1,4 @@
-"""The Ascend node of packaging/demo: a simulated library of the vendor's, and devward's real broker before it.
+"""The Ascend node of packaging/demo: a simulated library of the vendor's, devward's real broker before it, and a cluster around it.
 
 The broker is told that it is on the host itself: where it is not, as here in a mount namespace, it refuses to load any library. Nodes
 have numbers that no driver has.
@@ -12,6 +12,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from demo_stage import make_node, mount, wait
 
@@ -19,10 +20,12 @@ from devward import names
 from devward.npu import vnpu_cfg
 from sim.dcmi_broker import BrokerHost
 from sim.dcmi_simulator import CONTAINERD, Chip, DcmiSimulator, Vnpu, build_library
+from sim.owned_node import OwnedHost
+from sim.recorded_cluster import DIES
 
 MAJOR = 4000
 MANAGER_MAJOR = 4001
-TEMPLATE = "vir05_1c_16g"
+TEMPLATE = "vir05_1c_8g"
 #: Seconds after which the broker ends where the library hangs; elsewhere 30.
 HANG_LIMIT = 1.0
 
@@ -56,13 +59,14 @@ class Builder:
 class Npus:
     """NPUs and vNPUs that come and go."""
 
-    def __init__(self, simulator: DcmiSimulator, address: str) -> None:
+    def __init__(self, host: BrokerHost, simulator: DcmiSimulator, address: str) -> None:
+        self.cluster = OwnedHost(host.witnessed)
         self._simulator = simulator
         self._address = address
 
     def add(self) -> Chip:
-        """Add a chip."""
-        chip = self._simulator.add_chip("910B3")
+        """Add one of the chips that the recorded Pods know."""
+        chip = self._simulator.add_chip("910B4", vdie=DIES[len(self._simulator.read().chips)])
         _make_node(f"davinci{chip.phy}", MAJOR, chip.phy)
         return chip
 
@@ -99,11 +103,32 @@ class Npus:
         """Wait until every NPU has this reason; return the seconds that took."""
         return wait(lambda: {row[5] for row in self._rows("ListCards")} == {reason}, f"NPUs with the reason {reason!r}", pause=0.05)
 
+    def wait_owners(self, state: str) -> float:
+        """Wait until it is known who owns the NPUs of a recorded node, at which HAMi goes on reporting; return the seconds that took."""
+
+        def known() -> bool:
+            self.cluster.beat(state)
+            said = self._ownership()
+            return not said["blocked"] and all(card["claims"] and card["managed"] == "managed" for card in said["cards"][:1])
+
+        return wait(known, "who owns the NPUs", pause=0.1)
+
+    def wait_blocked(self, reason: str) -> float:
+        """Wait until this is why the owners are not known; return the seconds that took."""
+        return wait(lambda: reason in {one["reason"] for one in self._ownership()["blocked"]}, reason, pause=0.1)
+
+    def _ownership(self) -> dict[str, Any]:
+        said: dict[str, Any] = json.loads(self._ask("Describe"))["ownership"]
+        return said
+
     def _rows(self, member: str) -> list[list[str]]:
+        return list(self._ask(member))
+
+    def _ask(self, member: str) -> Any:
         command = ["busctl", f"--address={self._address}", "--json=short", "call", names.BUS_NAME, names.ROOT_PATH, names.MANAGER_INTERFACE]
         answer = subprocess.run([*command, member], stdout=subprocess.PIPE, check=True).stdout
-        (rows,) = json.loads(answer)["data"]
-        return list(rows)
+        (value,) = json.loads(answer)["data"]
+        return value
 
 
 @contextlib.contextmanager
@@ -119,7 +144,7 @@ def ascend_node(library: Path, journal: Path, address: str) -> Iterator[Npus]:
         with _activated(host, simulator, journal):
             for major, name in enumerate(("davinci_manager", "devmm_svm", "hisi_hdc"), MANAGER_MAJOR):
                 _make_node(name, major, 0)
-            yield Npus(simulator, address)
+            yield Npus(host, simulator, address)
 
 
 @contextlib.contextmanager

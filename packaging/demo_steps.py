@@ -23,6 +23,10 @@ from demo_stage import DEADLINE, mount, set_stage, wait
 from devward.model import Reason
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+#: How many times as fast as elsewhere the looks at who owns the vNPUs come.
+FASTER = 60
+#: The recorded state of a node that is served: one Pod runs, one is being deleted, two fail again and again.
+CLUSTER_STATE = "01"
 SPEC_NAME, NPU_SPEC_NAME = "hyperlight.dev-hypervisor.json", "ascend.com-npu.json"
 BUS_CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
@@ -83,7 +87,8 @@ class Demo:
         began = time.monotonic()
         self.spawn(
             [
-                *(sys.executable, "-m", "devward", "--config", str(config)),
+                # Its looks at who owns the vNPUs come once a second, not once a minute: in its program nothing else is changed.
+                *(sys.executable, str(REPOSITORY / "tests/sim/scaled_daemon.py"), str(FASTER), "--config", str(config)),
                 *("--state-directory", f"{self.scratch}/state", "--runtime-directory", f"{self.scratch}/run"),
             ],
             NOTIFY_SOCKET=str(self.scratch / "notify"),
@@ -247,6 +252,22 @@ def show_npus(demo: Demo, npus: Npus) -> None:
     demo.ctl("vnpus")
 
 
+def owners(demo: Demo, npus: Npus) -> None:
+    """Bring the host into a cluster, show who claims its cards, and then take the API server away."""
+    with npus.cluster as cluster:
+        cluster.state(CLUSTER_STATE)
+        took = npus.wait_owners(CLUSTER_STATE)
+        print(f"  Known after {took:.1f} s, most of which a kubelet that was just started is not trusted.")
+        demo.ctl("cards")
+        demo.ctl("explain", "p000")
+        asked = sorted({(request.method, request.kind) for request in cluster.api.requests})
+        print(f"\n  What the API server was asked: {', '.join(f'{method} {kind}' for method, kind in asked)}. It is never written to.")
+    took = npus.wait_blocked("api-connection-refused")
+    print(f"\n  The API server went away. That nothing is known any more was said {took:.1f} s later:")
+    demo.ctl("cards")
+    demo.ctl("explain", "p000")
+
+
 def hang(demo: Demo, npus: Npus) -> None:
     """Let the library hang, and show what that keeps waiting: nothing."""
     npus.hang()
@@ -303,12 +324,15 @@ def main() -> None:
         with ascend_node(builder.result(), scratch / "journal", demo.address) as npus:
             chapter("5. Ascend NPUs appear. Nodes and vendor's library are simulated; the broker that alone loads it is the real one.")
             show_npus(demo, npus)
-            chapter("6. The library hangs. Nothing waits for it; of the NPUs nothing is certain any more, and devward says so.")
+            chapter("6. The host joins a cluster: checkpoint, API server and the host itself say who claims each NPU.")
+            print(f"  Kubelet and API server are stand-ins with recorded answers; the looks come {FASTER} times as often as elsewhere.")
+            owners(demo, npus)
+            chapter("7. The library hangs. Nothing waits for it; of the NPUs nothing is certain any more, and devward says so.")
             print(f"  The broker ends itself when a call takes {HANG_LIMIT:g} s here, elsewhere 30 s, and another one is started.")
             hang(demo, npus)
             if given.keep:
                 keep(demo)
-            chapter("7. It stops. Its files stay: running guests and the next container do not depend on the daemon.")
+            chapter("8. It stops. Its files stay: running guests and the next container do not depend on the daemon.")
             demo.stop()
         stands = "is there" if demo.spec.exists() else "is gone"
         print(f"  {demo.spec.name} {stands}; {len(demo.journal)} records went to the journal's socket")

@@ -317,6 +317,7 @@ class Daemon:
             )
 
     def _pins_changed(self) -> None:
+        self._reclaim.pins_changed()
         self._npus.look(Trigger.DBUS)
         self._npus_changed()
 

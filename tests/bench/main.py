@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 
-from bench import allocation, command, device, events, idle, npus, readers, repair, snapshot, start
+from bench import allocation, command, device, events, idle, npus, owners, readers, repair, snapshot, start
 from bench.figure import HEADING, Figures
 from bench.setting import Broken, conditions
 
@@ -14,6 +14,7 @@ from bench.setting import Broken, conditions
 MEASUREMENTS: Mapping[str, Callable[[bool], Figures]] = {
     "idle": idle.measure,
     "npus": npus.measure,
+    "owners": owners.measure,
     "memory": idle.measure_imports,
     "start": start.measure,
     "command": command.measure,

@@ -29,10 +29,9 @@ BAR = Bar("median", 120)
 def measure(quick: bool) -> Figures:
     """Yield what a snapshot costs, and its largest parts."""
     count = 3 if quick else 100
-    dies = [f"A1B2C3D4-{card:08X}-0000000A-11111111-00000000" for card in range(CARDS)]
-    body = _list(dies)
-    entries = [Allocated(_uid(index), [f"slot-{index}"], hami_response([index % CARDS], "vir05_1c_8g")) for index in range(PODS)]
-    checkpoint = encoded(document(entries, {RESOURCE: [f"slot-{index}" for index in range(PODS)]}))
+    dies = full_dies()
+    body = full_list(dies)
+    checkpoint = full_checkpoint()
     yield Figure("a snapshot", "ms", list(_snapshots(count, dies, body, checkpoint)), BAR, f"{PODS} Pods, {CARDS} cards, {len(body)} bytes")
     yield Figure("  its list of Pods read", "ms", [_spent(lambda: parse_pod_list(body, NODE)) for _ in range(count)])
     yield Figure("a checkpoint that changed", "ms", [_spent(lambda: parse_checkpoint(checkpoint)) for _ in range(count)])
@@ -47,15 +46,12 @@ def _spent(work: Callable[[], object]) -> float:
 def _snapshots(count: int, dies: list[str], body: bytes, checkpoint: bytes) -> Iterator[float]:
     reading = CheckpointReading(parse_checkpoint(checkpoint))
     picture = Picture(cards=tuple(card_view(card, die) for card, die in enumerate(dies)))
-    register = json.dumps([{"id": die, "index": index} for index, die in enumerate(dies)])
 
     def change(parts: Parts) -> Parts:
-        node = json.loads(parts.node.body)
-        node["metadata"]["annotations"][f"hami.io/node-register-{WORD}"] = register
         return replace(
             parts,
             pods=replace(parts.pods, body=body),
-            node=replace(parts.node, body=json.dumps(node).encode()),
+            node=replace(parts.node, body=registered(parts.node.body, dies)),
             checkpoint=Part(parts.checkpoint.taken_at, reading),
             npus=Part(parts.npus.taken_at, picture),
         )
@@ -72,17 +68,36 @@ def _snapshots(count: int, dies: list[str], body: bytes, checkpoint: bytes) -> I
         yield _spent(lambda parts=parts: desk.take(parts))  # type: ignore[misc]
 
 
-def _uid(index: int) -> str:
+def full_dies() -> list[str]:
+    """Return the die ids of the cards of a full node."""
+    return [f"A1B2C3D4-{card:08X}-0000000A-11111111-00000000" for card in range(CARDS)]
+
+
+def full_checkpoint() -> bytes:
+    """Return a checkpoint by which each Pod has its card."""
+    entries = [Allocated(pod_uid(index), [f"slot-{index}"], hami_response([index % CARDS], "vir05_1c_8g")) for index in range(PODS)]
+    return encoded(document(entries, {RESOURCE: [f"slot-{index}" for index in range(PODS)]}))
+
+
+def registered(body: bytes, dies: list[str]) -> bytes:
+    """Return a Node at which HAMi has registered these cards."""
+    node = json.loads(body)
+    register = json.dumps([{"id": die, "index": index} for index, die in enumerate(dies)])
+    node["metadata"]["annotations"][f"hami.io/node-register-{WORD}"] = register
+    return json.dumps(node).encode()
+
+
+def pod_uid(index: int) -> str:
     return f"{index:08x}-6a51-4f5a-8f0e-2f1d6c0a9e11"
 
 
-def _list(dies: list[str]) -> bytes:
+def full_list(dies: list[str]) -> bytes:
     """Return a list of Pods that are all as the recorded one that runs, a quarter of them failing."""
     recorded = next(item for item in json.loads(pods_of("11"))["items"] if item["metadata"]["name"] == "running")
     text = json.dumps(recorded)
     items: list[dict[str, Any]] = []
     for index in range(PODS):
-        own = text.replace(recorded["metadata"]["uid"], _uid(index))
+        own = text.replace(recorded["metadata"]["uid"], pod_uid(index))
         for die in DIES:
             own = own.replace(die, dies[index % CARDS])
         item = json.loads(own)

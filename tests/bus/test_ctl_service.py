@@ -50,6 +50,14 @@ ACTIONS = [
     (["pin", VNPU_TARGET, "--reason", " two words "], ("pin", VNPU_TARGET, "two words")),
     (["pin", CARD_TARGET], ("pin", CARD_TARGET, "none was given")),
     (["unpin", VNPU_TARGET], ("unpin", VNPU_TARGET)),
+    (["mode", "reclaim", "enforce"], ("set_reclaim_mode", "enforce")),
+    (["pause", "reclaim", "2h", "two", "words"], ("pause_reclaim", 7200, "two words")),
+    (["resume", "reclaim"], ("resume_reclaim",)),
+    (["reclaim", "release"], ("release_breaker",)),
+    (["reclaim", "now"], ("reclaim_orphans", False, False)),
+    (["reclaim", "now", "--dry-run"], ("reclaim_orphans", True, False)),
+    (["reclaim", "now", "--shorten"], ("reclaim_orphans", False, True)),
+    (["accept-node", "11111111-2222-4333-8444-555555555555"], ("accept_node", "11111111-2222-4333-8444-555555555555")),
 ]
 
 
@@ -119,7 +127,7 @@ def test_status_when_all_is_well(bus: Bus) -> None:
         assert "Blocked" not in ended.output
         document = (await ctl(bus.address, "--json")).json
         assert isinstance(document, dict)
-        assert set(document) == {"manager", "devices", "specs", "findings", "blocked", "cards", "vnpus", "ownership"}
+        assert set(document) == {"manager", "devices", "specs", "findings", "blocked", "cards", "vnpus", "ownership", "reclaim"}
         assert document["manager"]["node_name"] == "node-a"
         assert document["devices"][0]["health_since_usec"] == KVM.health_since_usec
         assert document["findings"] == [

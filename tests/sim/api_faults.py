@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from devward.cluster.api_result import ApiFault
 from sim.recorded_cluster import error_body
 
 
@@ -189,3 +190,39 @@ CLOSING = frozenset(
         *("odd-chunk", "without-length", "huge", "endless", "endless-error", "not-http", "many-headers"),
     }
 )
+#: What each must be taken for.
+EXPECTED = {
+    "unauthorized": ApiFault.UNAUTHORIZED,
+    "forbidden": ApiFault.FORBIDDEN,
+    "not-found": ApiFault.NOT_FOUND,
+    "gone": ApiFault.GONE,
+    "too-many": ApiFault.TOO_MANY_REQUESTS,
+    "too-many-for-ever": ApiFault.TOO_MANY_REQUESTS,
+    "too-many-odd": ApiFault.TOO_MANY_REQUESTS,
+    "server-error": ApiFault.SERVER_ERROR,
+    "unavailable": ApiFault.SERVER_ERROR,
+    "gateway": ApiFault.SERVER_ERROR,
+    "teapot": ApiFault.ODD_STATUS,
+    "no-content": ApiFault.ODD_STATUS,
+    "redirect": ApiFault.REDIRECTED,
+    "redirect-permanent": ApiFault.REDIRECTED,
+    "close": ApiFault.CLOSED,
+    "truncated": ApiFault.TRUNCATED,
+    "truncated-chunks": ApiFault.TRUNCATED,
+    "truncated-chunk": ApiFault.TRUNCATED,
+    "odd-chunk": ApiFault.TRUNCATED,
+    "without-length": ApiFault.TRUNCATED,
+    "html": ApiFault.WRONG_TYPE,
+    "protobuf": ApiFault.WRONG_TYPE,
+    "untyped": ApiFault.WRONG_TYPE,
+    "gzip": ApiFault.WRONG_TYPE,
+    "huge": ApiFault.TOO_LARGE,
+    "endless": ApiFault.TOO_LARGE,
+    "endless-error": ApiFault.SERVER_ERROR,
+    "not-http": ApiFault.NOT_HTTP,
+    "many-headers": ApiFault.NOT_HTTP,
+    "hang-before": ApiFault.ANSWER_TIMEOUT,
+    "hang-in-headers": ApiFault.ANSWER_TIMEOUT,
+    "hang-in-body": ApiFault.BODY_TIMEOUT,
+    "trickle": ApiFault.BODY_TIMEOUT,
+}

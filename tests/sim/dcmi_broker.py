@@ -1,7 +1,8 @@
 """devward's broker as a process of its own, with a socket passed on as the service manager does, before a simulated library.
 
 Run as a program it is the broker, with an environment that is good, or as an option says, a scan of the host whose result is read from a
-file, and a tree of files (sim.witness_host) in place of the host that it tells of; all else is the broker's own.
+file, and a tree of files (sim.witness_host) in place of the host that it tells of, or what it is in, taken for the host; all else is the
+broker's own.
 """
 
 import argparse
@@ -20,12 +21,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from devward.cluster.bundles import BundleScanner
 from devward.cluster.evidence import DeviceNumber, Finding
+from devward.cluster.kubelet import find_kubelet
+from devward.cluster.local import LocalScanner
 from devward.cluster.statement import AskedVnpu, Statement
 from devward.npu import broker
 from devward.npu.destruction import ScanResult
 from devward.npu.environment import INIT_PID_NAMESPACE, INIT_USER_NAMESPACE, Environment
+from devward.npu.host_witness import HostObserver
 from devward.npu.protocol import ANSWER_LIMIT, Answer, Request, encode_request, parse_answer
+from sim.kubelet_host import everybody
 from sim.witness_host import WitnessHost, observer
 
 DEADLINE: Final = 60.0
@@ -197,6 +203,12 @@ class _SteeredObserver:
         return self._observer.look(vnpus, runtime, seconds, step)
 
 
+def _observer_of_container() -> HostObserver:
+    """Look at the places of the host, as they are in this container, as if its processes were all there are."""
+    scanner = LocalScanner(bundles=BundleScanner(vantage=everybody), vantage=everybody)
+    return HostObserver(scanner, lambda: find_kubelet(vantage=everybody))
+
+
 def _scan_by(file: Path) -> Callable[[int, DeviceNumber, str], ScanResult]:
     def scan(_vdev: int, _number: DeviceNumber, _runtime: str) -> ScanResult:
         file.with_suffix(".begun").touch()
@@ -213,12 +225,17 @@ def _main() -> int:
     parser.add_argument("--idle-limit", type=float, default=DEADLINE)
     parser.add_argument("--journal", default="/nonexistent")
     parser.add_argument("--unprivileged", choices=["yes", "no"], default="no")
+    parser.add_argument("--host", choices=["tree", "container"], default="tree")
     parser.add_argument("--environment", choices=["good", "sandbox", "real"], default="good")
     given = parser.parse_args()
     environments: dict[str, Callable[[], Environment]] = {
         "good": lambda: GOOD,
         "sandbox": lambda: replace(GOOD, mount_namespace=(1, 2)),
         "real": broker.environment.read,
+    }
+    observers: dict[str, Callable[[], broker.Observer]] = {
+        "tree": lambda: _SteeredObserver(given.root, privileged=given.unprivileged == "no"),
+        "container": _observer_of_container,
     }
     options = broker.Options(
         library=str(given.root / "libdcmi.so"),
@@ -229,7 +246,7 @@ def _main() -> int:
         journal_socket=given.journal,
         read_environment=environments[given.environment],
         scan=_scan_by(given.root / "scan"),
-        observer=lambda: _SteeredObserver(given.root, privileged=given.unprivileged == "no"),
+        observer=observers[given.host],
     )
     return broker.serve(options, os.environ)
 

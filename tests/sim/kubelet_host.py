@@ -1,5 +1,6 @@
 """A tree that looks like a host's / and /proc, with kubelets in it: processes with names, sockets, and root directories of their own."""
 
+import shutil
 from pathlib import Path
 
 from devward.cluster.evidence import Doubt
@@ -68,6 +69,15 @@ class KubeletHost:
             if str((other / "ns/net").readlink()) == network:
                 (other / "net/unix").write_text(sockets)
         return directory
+
+    def end(self, pid: int) -> None:
+        """Let a process end; what it listened on is gone with it."""
+        directory = self.proc / str(pid)
+        held = {str(fd.readlink()).removeprefix("socket:[").removesuffix("]") for fd in (directory / "fd").iterdir()} - {"17"}
+        shutil.rmtree(directory)
+        for listed in self.proc.glob("*/net/unix"):
+            lines = listed.read_text().splitlines(keepends=True)
+            listed.write_text("".join(line for line in lines if not held & set(line.split()[6:7])))
 
     def sockets(self, network: str) -> str:
         """Return what /proc/net/unix says in a network namespace."""

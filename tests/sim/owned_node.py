@@ -5,13 +5,15 @@ both are made to be of this host. The chips have the die ids of the recordings, 
 """
 
 import contextlib
+import json
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from devward.cluster.this_host import read_this_host
 from sim.api_lists import of_host
-from sim.api_pki import write_identity, write_kubeconfig
+from sim.api_pki import Pair, write_identity, write_kubeconfig
 from sim.api_server import ApiServer
 from sim.bundle_host import CONTAINERD
 from sim.dcmi_simulator import Chip
@@ -25,15 +27,13 @@ PLUGINS = "/var/lib/kubelet/device-plugins"
 KUBECONFIG = "/etc/kubernetes/kubelet.conf"
 
 
-class OwnedNode:
-    """Brings a host with NPUs into a cluster; enter it after its devwardd and broker were started, or before."""
+class OwnedHost:
+    """Brings a host into a cluster; enter it after its devwardd and broker were started, or before."""
 
-    def __init__(self, node: NpuNode) -> None:
-        self.node = node
-        self.daemon = node.daemon
+    def __init__(self, witnessed: WitnessHost) -> None:
         self.api = ApiServer()
         self.api.renews_lease = True
-        self.witnessed: WitnessHost = node.host.witnessed
+        self.witnessed = witnessed
         # What the Node's runtime would have, which no container uses yet.
         (self.witnessed.bundles.run / CONTAINERD / "k8s.io").mkdir(parents=True)
         self._facts = read_this_host(NODE)
@@ -60,17 +60,28 @@ class OwnedNode:
         kubelets.process(pid, listens=(f"{PLUGINS}/kubelet.sock",), line=("/usr/bin/kubelet", f"--kubeconfig={KUBECONFIG}"))
         self.plugins = plugins
 
-    def show_nodes(self) -> None:
-        """Let the broker see the very nodes that devwardd sees; devwardd must run."""
-        devices = self.node.host.devices
-        if not devices.is_symlink():
-            devices.rmdir()
-        devices.unlink(missing_ok=True)
-        devices.symlink_to(f"/proc/{self.daemon.pid}/root/dev")
+    def end_kubelet(self, pid: int = 812) -> None:
+        """Let a kubelet end."""
+        self.witnessed.kubelets.end(pid)
+
+    def identify(self, pair: Pair, name: str) -> None:
+        """Let the kubelet have another certificate, as it does when it rotates it; each has a file of its own."""
+        write_identity(self.witnessed.kubelets.directory("/etc/kubernetes"), pair, name)
+
+    def change(self, kind: str, change: Callable[[Any], object]) -> None:
+        """Change what the API server has of the node or its Pods, until the next state or beat."""
+        value = json.loads(self.api.bodies[kind])
+        change(value)
+        self.api.bodies[kind] = json.dumps(value).encode()
+
+    @property
+    def checkpoint(self) -> Path:
+        """The kubelet's checkpoint."""
+        return self.plugins / "kubelet_internal_checkpoint"
 
     def state(self, name: str, *, checkpoint: str = "") -> None:
         """Let the node be in a recorded state; the checkpoint may be of another one."""
-        (self.plugins / "kubelet_internal_checkpoint").write_bytes(body(f"{whole_name(checkpoint or name)}.checkpoint.json"))
+        self.checkpoint.write_bytes(body(f"{whole_name(checkpoint or name)}.checkpoint.json"))
         self.beat(name)
         self.api.bodies["pods"] = pods_of(name)
 
@@ -80,9 +91,26 @@ class OwnedNode:
         node = of_host(node_of(name), self._facts.boot_id, next(iter(self._facts.machine_ids), ""))
         self.api.bodies["node"] = node.replace(b"Reported_2026.12.01 00:", b"Reported_2026.12.%02d 00:" % (self._beats % 28 + 1))
 
+
+class OwnedNode(OwnedHost):
+    """Such a host with its NPUs and its devwardd."""
+
+    def __init__(self, node: NpuNode) -> None:
+        super().__init__(node.host.witnessed)
+        self.node = node
+        self.daemon = node.daemon
+
     def chips(self) -> tuple[Chip, Chip]:
         """Put the two recorded cards in, and what containers need beside them."""
         self.node.make(*SHARED)
         first, second = (self.node.simulator.add_chip("910B4", vdie=die) for die in DIES)
         self.node.make("davinci0", "davinci1")
         return first, second
+
+    def show_nodes(self) -> None:
+        """Let the broker see the very nodes that devwardd sees; devwardd must run."""
+        devices = self.node.host.devices
+        if not devices.is_symlink():
+            devices.rmdir()
+        devices.unlink(missing_ok=True)
+        devices.symlink_to(f"/proc/{self.daemon.pid}/root/dev")

@@ -3,11 +3,18 @@
 Every rule is the daemon's own; only how long things take, and how old they may be, is less. What follows are devwardd's own arguments.
 """
 
+import functools
 import sys
 from dataclasses import replace
 
 from devward import __main__ as command_line
-from devward.cluster import owners
+from devward.cluster import api_faults, gatherer, owners
+from devward.cluster.api import ApiSettings
+from devward.cluster.transport import Timeouts
+
+#: Seconds for a connection, an answer and a whole look: what a server of this machine needs however busy it is, and no more.
+TIMEOUTS = Timeouts(connect=3, read=1)
+DEADLINE = 3.0
 
 
 def scale(pace: owners.Pace, by: float) -> owners.Pace:
@@ -31,4 +38,7 @@ def scale(pace: owners.Pace, by: float) -> owners.Pace:
 
 if __name__ == "__main__":
     owners.PACE = scale(owners.PACE, float(sys.argv.pop(1)))  # type: ignore[misc]
+    # A server that asks for fewer requests gets no more rest than between two looks.
+    api_faults.MAX_WAIT = owners.PACE.interval
+    gatherer.ApiSettings = functools.partial(ApiSettings, timeouts=TIMEOUTS, deadline=DEADLINE)  # type: ignore[misc, assignment]
     sys.exit(command_line.main())

@@ -3,7 +3,11 @@
     nspawn_cluster.py DIRECTORY NAME
 
 Writes `kubelet.conf`, a kubeconfig that holds the credentials of the kubelet, to the directory. NAME is the name; its address is 127.0.0.1.
-Prints a line when both listen; each line of input is answered by the requests since the one before, as JSON.
+Prints a line when both listen; each line of input is answered by the requests since the one before, as JSON. A line may say something:
+
+    host BOOT MACHINE     the Node is this host's from now on
+    beat                  HAMi reports once more
+    always KIND FAULT     requests of a kind are answered so; `good`: truly again
 """
 
 import json
@@ -14,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from sim.api_lists import of_host
 from sim.api_pki import data, write_kubeconfig
 from sim.api_server import ApiServer
 
@@ -49,6 +54,21 @@ def know(name: str) -> None:
     threading.Thread(target=serve, daemon=True).start()
 
 
+def obey(server: ApiServer, words: list[str], beats: int) -> None:
+    """Do what a line says."""
+    match words:
+        case ["host", boot_id, machine_id]:
+            server.bodies["node"] = of_host(server.bodies["node"], boot_id, machine_id)
+            server.renews_lease = True
+        case ["beat"]:
+            node = json.loads(server.bodies["node"])
+            (name,) = (name for name in node["metadata"]["annotations"] if name.startswith("hami.io/node-handshake-"))
+            node["metadata"]["annotations"][name] = f"Reported_{beats}"
+            server.bodies["node"] = json.dumps(node).encode()
+        case ["always", kind, fault]:
+            server.always(kind, None if fault == "good" else fault)
+
+
 def main() -> None:
     """Serve until standard input ends."""
     directory, name = Path(sys.argv[1]), sys.argv[2]
@@ -61,7 +81,8 @@ def main() -> None:
         write_kubeconfig(directory / "kubelet.conf", server.url, server.authority.certificate, user)
         print("ready", flush=True)
         told = 0
-        for _ in sys.stdin:
+        for beats, line in enumerate(sys.stdin):
+            obey(server, line.split(), beats)
             requests = server.requests[told:]
             told += len(requests)
             print(json.dumps([[request.method, request.kind, request.client] for request in requests]), flush=True)

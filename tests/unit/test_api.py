@@ -19,7 +19,7 @@ from devward.cluster.api_result import FAULT_TEXT, ApiAnswer, ApiFault, ApiLook,
 from devward.cluster.node import parse_lease, parse_node
 from devward.cluster.podlist import parse_pod_list
 from devward.cluster.transport import Cut, Timeouts
-from sim.api_faults import FAULTS, status, too_many
+from sim.api_faults import EXPECTED, FAULTS, status, too_many
 from sim.api_lists import LISTS, generated
 from sim.api_pki import Authority, write_identity, write_kubeconfig
 from sim.api_server import ApiServer
@@ -158,42 +158,6 @@ def test_the_environment_names_no_proxy(server: ApiServer, kubeconfig: Path, mon
 
 
 # --- misbehaviour ---
-
-EXPECTED = {
-    "unauthorized": ApiFault.UNAUTHORIZED,
-    "forbidden": ApiFault.FORBIDDEN,
-    "not-found": ApiFault.NOT_FOUND,
-    "gone": ApiFault.GONE,
-    "too-many": ApiFault.TOO_MANY_REQUESTS,
-    "too-many-for-ever": ApiFault.TOO_MANY_REQUESTS,
-    "too-many-odd": ApiFault.TOO_MANY_REQUESTS,
-    "server-error": ApiFault.SERVER_ERROR,
-    "unavailable": ApiFault.SERVER_ERROR,
-    "gateway": ApiFault.SERVER_ERROR,
-    "teapot": ApiFault.ODD_STATUS,
-    "no-content": ApiFault.ODD_STATUS,
-    "redirect": ApiFault.REDIRECTED,
-    "redirect-permanent": ApiFault.REDIRECTED,
-    "close": ApiFault.CLOSED,
-    "truncated": ApiFault.TRUNCATED,
-    "truncated-chunks": ApiFault.TRUNCATED,
-    "truncated-chunk": ApiFault.TRUNCATED,
-    "odd-chunk": ApiFault.TRUNCATED,
-    "without-length": ApiFault.TRUNCATED,
-    "html": ApiFault.WRONG_TYPE,
-    "protobuf": ApiFault.WRONG_TYPE,
-    "untyped": ApiFault.WRONG_TYPE,
-    "gzip": ApiFault.WRONG_TYPE,
-    "huge": ApiFault.TOO_LARGE,
-    "endless": ApiFault.TOO_LARGE,
-    "endless-error": ApiFault.SERVER_ERROR,
-    "not-http": ApiFault.NOT_HTTP,
-    "many-headers": ApiFault.NOT_HTTP,
-    "hang-before": ApiFault.ANSWER_TIMEOUT,
-    "hang-in-headers": ApiFault.ANSWER_TIMEOUT,
-    "hang-in-body": ApiFault.BODY_TIMEOUT,
-    "trickle": ApiFault.BODY_TIMEOUT,
-}
 
 
 def test_every_misbehaviour_is_expected() -> None:

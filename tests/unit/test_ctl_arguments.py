@@ -57,9 +57,9 @@ def test_every_command_is_in_the_man_page_and_back() -> None:
     described = {line.split()[0] for line in tagged}
     assert described == set(commands())
     subjects = {f"{name} {subject}" for name, one in commands().items() for subject in subparsers(one)}
-    assert {" ".join(line.split()[:2]) for line in tagged if line.split()[0] in ("mode", "pause", "resume")} == subjects
+    assert {" ".join(line.split()[:2]) for line in tagged if line.split()[0] in ("mode", "pause", "resume", "reclaim")} == subjects
     modes = man_section("COMMANDS")
-    for mode in ("repair", "observe", "off"):
+    for mode in ("repair", "enforce", "observe", "off"):
         assert re.search(rf"^\.BR? {mode}\b", modes, re.MULTILINE), mode
 
 
@@ -124,6 +124,14 @@ def test_bash_completes_with_live_names(tmp_path: Path) -> None:
     assert completed("pin", "--reason", "why", "") == ["kvm", "live-npus"]
     assert completed("unpin", "live") == ["live-pins"]
     assert completed("mode", "cdi", "o") == ["observe", "off"]
+    assert completed("mode", "reclaim", "") == ["enforce", "observe", "off"]
+    assert completed("pause", "") == ["cdi", "reclaim"]
+    assert completed("reclaim", "") == ["status", "now", "release"]
+    assert completed("reclaim", "now", "") == ["kvm", "live-vnpus"]
+    assert completed("reclaim", "status", "") == []
+    assert completed("reclaim", "now", "--s") == ["--shorten"]
+    assert completed("reclaim", "release", "--s") == []
+    assert completed("history", "--vnpu", "live") == ["live-vnpus"]
     assert completed("history", "--event", "live") == ["live-events"]
     assert completed("repair", "--d") == ["--dry-run"]
     assert completed("status", "--d") == []
@@ -148,10 +156,21 @@ def test_without_a_command_status_is_meant() -> None:
         ["bogus"],
         ["status", "--js"],
         ["check"],
-        ["mode", "reclaim", "off"],
+        ["mode", "reclaim", "repair"],
+        ["mode", "cdi", "enforce"],
+        ["mode"],
         ["mode", "cdi", "sometimes"],
-        ["mode", "cdi"],
         ["pause", "cdi", "30m"],
+        ["pause", "reclaim", "30m"],
+        ["pause", "reclaim", "8d", "why"],
+        ["reclaim"],
+        ["reclaim", "all"],
+        ["reclaim", "now", "v0100", "v0101"],
+        ["reclaim", "status", "--shorten"],
+        ["reclaim", "release", "--dry-run"],
+        ["accept-node"],
+        ["history", "--vnpu", "p007"],
+        ["history", "--vnpu", "100 OR"],
         ["pause", "cdi", "0s", "why"],
         ["pause", "cdi", "8d", "why"],
         ["pause", "cdi", "soon", "why"],

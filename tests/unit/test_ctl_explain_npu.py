@@ -141,7 +141,7 @@ def test_what_an_evaluation_would_add() -> None:
     )
     told = text(explain_npu.of_vnpu(vnpu, None, BOTH, TIMES))
     assert "The verdict is confirming (in\\x1b)." in told
-    assert "That nobody owns it was confirmed 2 times; it may be reclaimed in 10 minutes." in told
+    assert "That nobody owns it holds for a moment, and was confirmed 2 times; it may be reclaimed in 10 minutes at the earliest." in told
 
 
 def test_findings_about_them_are_told() -> None:

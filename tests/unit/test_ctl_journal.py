@@ -68,6 +68,29 @@ def test_filters_are_matches_and_never_options() -> None:
     assert "DEVWARD_CDI_FILE" in next(one for one in line if one.startswith("--output-fields="))
 
 
+def test_a_vnpu_is_found_by_its_id_and_by_its_node() -> None:
+    line = journal.arguments(Query(vnpu=100, request="r", events=("vnpu-gone",)))
+    by_id = ["_UID=0", "DEVWARD_EVENT=vnpu-gone", "DEVWARD_REQUEST_ID=r", "DEVWARD_VNPU=100"]
+    by_node = ["_UID=0", "DEVWARD_EVENT=vnpu-gone", "DEVWARD_REQUEST_ID=r", "DEVWARD_DEVICE=/dev/vdavinci100"]
+    assert line[line.index("_UID=0") :] == [*by_id, "+", *by_node]
+    line = journal.arguments(Query(vnpu=100, device="/dev/kvm"))
+    assert "+" not in line, "two values of one field would be either of them"
+
+
+@pytest.mark.parametrize("said", ["v0100", "100", "/dev/vdavinci100"])
+def test_a_vnpu_is_named_as_people_do(said: str) -> None:
+    made, _, _ = context(["--vnpu", said], {})
+    assert history.query_of(made).vnpu == 100
+
+
+def test_each_vnpu_of_a_request_is_an_act_of_its_own() -> None:
+    def record(vnpu: str, outcome: str) -> journal.Record:
+        return journal.Record(1, "", 6, {"request_id": "r", "event": "vnpu-reclaim", "vnpu": vnpu, "outcome": outcome})
+
+    records = [record("100", "intent"), record("100", "success"), record("101", "intent")]
+    assert journal.acts(records) == records[1:], "that nothing is known of what became of the second is not lost"
+
+
 @pytest.mark.parametrize("device", ["kvm", "/dev/kvm", "hyperlight.dev/hypervisor=kvm"])
 def test_a_device_is_named_as_people_do(device: str) -> None:
     made, _, _ = context(["--device", device], {})

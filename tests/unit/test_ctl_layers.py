@@ -12,6 +12,9 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src" / "devward"
 #: Loads the daemon's table of observations, when it is asked about a code of it; what is said there and below is of the table alone.
 TABLE = ("ctl.observed", "cluster.observations")
+#: The same for the codes of reclaiming.
+CODES = ("reasons", "controls", "limits", "contract")
+TABLES = {TABLE, *(("ctl.reclaim_codes", f"reclaim.{name}") for name in CODES)}
 ALLOWED = {"names", "model", "errors", "text", "config", "bus.connection", "bus.messages", "npu.views"}
 #: What bus.connection and config themselves stand on.
 BENEATH = {"bus.stream", "bus.transport", "bus.watches", "bus.wire", "npu.numbering"}
@@ -37,7 +40,7 @@ def test_devwardctl_reaches_nothing_of_the_daemon() -> None:
         module = waiting.pop()
         for name in imported(paths[module]):
             assert not name.startswith("dbus_next") or module == "bus.transport", module
-            if (module, name) == TABLE:
+            if (module, name) in TABLES:
                 continue
             if name in paths and name not in reached:
                 assert name in ALLOWED | BENEATH or name.startswith("ctl."), f"{module} imports devward.{name}"
@@ -56,13 +59,24 @@ def test_the_table_of_observations_stands_on_nothing_that_does_anything() -> Non
     assert {name.split(".")[1] for name in loaded if name.startswith("devward.")} == {"cluster", "text"}
 
 
+def test_the_tables_of_reclaiming_stand_on_nothing_that_does_anything() -> None:
+    contracts = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    pure = next(one for one in contracts if one["name"].startswith("Pure modules"))["source_modules"]
+    assert {f"devward.reclaim.{name}" for name in CODES} <= set(pure)
+    loaded = loads("\n".join(f"import devward.reclaim.{name}" for name in CODES))
+    assert not loaded & {"asyncio", "subprocess", "socket", "dbus_next", "kubernetes", "yaml", "pyudev"}
+
+
 @pytest.mark.parametrize(
     "given", ["--help", "status --help", "--nonsense", "explain cdi-stale", "explain kvm --bus unix:path=/nonexistent"]
 )
 def test_the_table_is_not_loaded_where_nobody_asks_about_it(given: str) -> None:
     run = "import sys; from devward.ctl.main import main\nsys.argv[1:] = {words}\ntry: main()\nexcept SystemExit: pass"
-    assert not {name for name in loads(run.format(words=given.split())) if name.startswith("devward.cluster")}
+    assert not {name for name in loads(run.format(words=given.split())) if name.startswith(("devward.cluster", "devward.reclaim"))}
     assert "devward.cluster.observations" in loads(run.format(words=["explain", "still-unsaid"])), "where somebody does"
+    loaded = loads(run.format(words=["explain", "waiting-for-grace"]))
+    assert "devward.reclaim.reasons" in loaded
+    assert not {name for name in loaded if name.startswith("devward.cluster")}, "which is not needed for it"
 
 
 def loads(statements: str) -> set[str]:

@@ -164,8 +164,9 @@ def test_a_link_in_the_place_of_the_directory_is_a_loss(directory: Path, tmp_pat
     lost(directory)
 
 
-def test_a_loss_is_written_over(directory: Path, file: Path) -> None:
-    file.write_bytes(b"damaged")
+@pytest.mark.parametrize("data", [b"damaged", b'{"version": 2}'])
+def test_a_loss_is_written_over(directory: Path, file: Path, data: bytes) -> None:
+    file.write_bytes(data)
     keeping = Keeping(str(directory))
     known = keeping.load()
     keeping.save(known)

@@ -122,16 +122,18 @@ def look_at(desk: SnapshotDesk, *pods: dict[str, Any], host: HostSays | None = N
 
 def test_claimants_are_those_who_claim_and_those_who_block_and_no_others() -> None:
     desk = settled()
-    desk.known = replace(desk.known, pods={"remembered": Remembered(frozenset({0}))})
+    # The last one had a card that this host does not have now: it claims none, and blocks.
+    desk.known = replace(desk.known, pods={"remembered": Remembered(frozenset({0})), "elsewhere": Remembered(frozenset({7}))})
     snapshot = look_at(
         desk,
         pod("uid-claims"),
         pod("uid-blocks", annotations={"huawei.com/Ascend910B4": "odd"}),
         pod("uid-other", containers=[{"name": "main"}]),
-        host=HostSays(whole={"remembered": Finding.HELD}),
+        host=HostSays(whole={"remembered": Finding.HELD, "elsewhere": Finding.HELD}),
     )
     found = {one.uid: one for one in snapshot.claimants}
-    assert found.keys() == {"uid-claims", "uid-blocks", "remembered"}
+    assert found.keys() == {"uid-claims", "uid-blocks", "remembered", "elsewhere"}
+    assert not any("elsewhere" in card.claimants for card in snapshot.cards)
     assert "annotation-malformed" in codes(snapshot)
     assert (found["uid-claims"].namespace, found["uid-claims"].name) == ("default", "pod-uid-claims")
     assert found["remembered"].traces == (Trace.HOST, Trace.MEMORY)

@@ -16,6 +16,7 @@ from devward.cluster.checkpoint import CheckpointReading
 from devward.cluster.claims import Moment, Remembered
 from devward.cluster.evidence import Finding, SourceState
 from devward.cluster.gatherer import Gathered, nothing_gathered
+from devward.cluster.kubelet_facts import KubeletScan
 from devward.cluster.observations import Look
 from devward.cluster.owners import PACE, SAVE_SECONDS, OwnersWatcher, Pace, Seen
 from devward.cluster.ownership import Ownership
@@ -29,7 +30,7 @@ from devward.npu.inventory import Picture
 from devward.npu.views import Protection
 from devward.worker import WorkerHung
 from sim.recorded_cluster import DIES, allocations_of
-from sim.snapshot_desk import FACTS, SnapshotDesk, card_view, checkpoint_of
+from sim.snapshot_desk import FACTS, KUBELET, SnapshotDesk, card_view, checkpoint_of
 from sim.virtual_time import VirtualClock, VirtualTimeLoop, run_virtual
 
 CARD = card_view(0, DIES[0])
@@ -58,6 +59,7 @@ class FakeGatherer:
         self.settings: ApiSettings | None = SETTINGS
         self.certificate: Certificate | None = None
         self.warning = ""
+        self.is_without_kubelet = False
 
     async def gather(self, *, pods: bool) -> Gathered:
         self.whole.append((self._desk.loop.time(), pods))
@@ -68,7 +70,9 @@ class FakeGatherer:
         if not pods:
             parts = replace(parts, pods=nothing_gathered(Failure(Look.NOT_LISTED, "not listed"), self._desk.loop.time()).parts.pods)
         host = {"bundles": SourceSight(SourceState.READ)}
-        return Gathered(self.change(parts), self.facts, {"v0100": SIGHT}, host, (), "containerd://2.1.9", is_without_kubelet=False)
+        return Gathered(
+            self.change(parts), self.facts, {"v0100": SIGHT}, host, (), "containerd://2.1.9", is_without_kubelet=self.is_without_kubelet
+        )
 
     async def read_checkpoint(self) -> CheckpointReading | None:
         self.light.append(self._desk.loop.time())
@@ -127,6 +131,10 @@ class FakeJudge:
         self.seen: list[Seen] = []
         self.asks_again = False
         self.does: Callable[[], None] = lambda: None
+        self.forgot = 0
+
+    def forget(self) -> None:
+        self.forgot += 1
 
     @property
     def interval(self) -> float:
@@ -151,10 +159,11 @@ class FakeWatch:
     def __init__(self, settings: ApiSettings, node: str, nudge: Callable[[], None], **more: Any) -> None:
         self.target = (settings, node)
         self.nudge = nudge
-        self.runs = False
+        self.runs = self.overlaps = False
         FakeWatch.made.append(self)
 
     async def run(self) -> None:
+        self.overlaps = any(watch.runs for watch in FakeWatch.made)
         self.runs = True
         try:
             await asyncio.Event().wait()
@@ -553,7 +562,9 @@ def test_a_light_look_remembers_who_was_given_what() -> None:
         desk.gatherer.reading = None
         await desk.until(181)
         desk.gatherer.reading = CheckpointReading(None)
-        await desk.until(301)
+        await desk.until(250)
+        assert Look.PART_MISSING not in desk.blocked, "nor does a look break off for want of one"
+        await desk.until(300.9)
         assert desk.keeping.kept.pods.keys() == given, "and none that is there no more is forgotten"
         desk.is_wanted = True
         await desk.until(361)
@@ -697,6 +708,40 @@ def test_a_node_that_was_accepted_is_this_hosts_from_the_next_look_on() -> None:
     run(main)
 
 
+def test_a_word_on_a_node_holds_for_once() -> None:
+    accepted = b"11111111-2222-4333-8444-555555555555"
+    kubelets = iter(range(900, 910))
+
+    def of(uid: bytes, pid: int) -> Callable[[Parts], Parts]:
+        def change(parts: Parts) -> Parts:
+            known = parts.node.body.split(b'"uid":', 1)[1].split(b'"', 2)[1]
+            scan = KubeletScan(replace(KUBELET, pid=pid))
+            node = replace(parts.node, body=parts.node.body.replace(known, uid or known))
+            return replace(parts, node=node, kubelet=replace(parts.kubelet, value=scan))
+
+        return change
+
+    async def main(desk: Desk) -> None:
+        desk.watcher.wake()
+        pid = next(kubelets)
+        desk.gatherer.change = of(b"", pid)
+        await desk.until(400)
+        desk.watcher.accept(accepted.decode())
+        desk.gatherer.change = of(accepted, pid)
+        await desk.until(430)
+        assert "node-uid-changed" not in desk.blocked
+        # With a kubelet that was started anew the other one is this host's again, without a word.
+        pid = next(kubelets)
+        desk.gatherer.change = of(b"", pid)
+        await desk.until(900)
+        assert "node-uid-changed" not in desk.blocked
+        desk.gatherer.change = of(accepted, pid)
+        await desk.until(970)
+        assert "node-uid-changed" in desk.blocked
+
+    run(main)
+
+
 # --- the watch ------------------------------------------------------------------------------------------------------------
 
 
@@ -736,6 +781,7 @@ def test_a_watch_on_what_is_no_more_is_replaced(what: str) -> None:
             desk.gatherer.facts = replace(FACTS, node_name="other")
         await desk.until(190)
         assert [watch.runs for watch in FakeWatch.made] == [False, True]
+        assert not FakeWatch.made[1].overlaps, "it begins when the other has ended"
         assert FakeWatch.made[1].target == (desk.gatherer.settings, desk.gatherer.facts.node_name)
 
     run(main)
@@ -777,9 +823,10 @@ def test_it_ends_at_once_whatever_is_under_way_and_may_go_on(at: float, hangs: b
         await desk.until(at + 500)
         assert len(desk.whole) == looks
         desk.watcher.wake()
-        await desk.until(at + 510)
+        await desk.until(at + 520)
         assert len(desk.whole) == looks + 1
         assert desk.watcher.awake
+        assert any(watch.runs for watch in FakeWatch.made)
 
     run(main)
 
@@ -818,8 +865,13 @@ def test_what_goes_with_a_look_is_published_with_it() -> None:
         await desk.until(10)
         ownership = desk.watcher.ownership
         assert (ownership.certificate_expires_usec, ownership.certificate_warning) == (2, "It expires.")
+        assert not ownership.is_without_kubelet
+        desk.gatherer.is_without_kubelet = True
+        desk.watcher.nudge(asked=True)
+        await desk.until(11)
+        assert desk.watcher.ownership.is_without_kubelet
         assert (ownership.sights, ownership.host) == ({"v0100": SIGHT}, {"bundles": SourceSight(SourceState.READ)})
         assert ownership.snapshot is not None
-        assert ownership.snapshot.at == desk.loop.time() - 9.5
+        assert ownership.snapshot.at == desk.loop.time() - 10.5
 
     run(main)

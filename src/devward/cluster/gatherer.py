@@ -144,7 +144,8 @@ class Gatherer:
         asked = self._to_be_asked(npus.value)
         runtime = node.runtime_version if node is not None else None
         host = await self._ask_broker(tuple(asked.values()), runtime)
-        kubelet: Part[KubeletScan] = Part(host.at, kubelet_scan(host.said.kubelet) if host.said is not None else None, host.failure)
+        scan = kubelet_scan(host.said.kubelet) if host.said is not None else None
+        kubelet = Part(host.at, scan, host.failure)
         checkpoint, drivers = await self._read_files(kubelet)
         witnessed = WitnessedHost(host.said) if host.said is not None else None
         found = {name: witnessed.vnpu(vnpu.vdev, vnpu.number) for name, vnpu in asked.items()} if witnessed is not None else {}

@@ -80,6 +80,9 @@ class Judge(Protocol):
     async def take(self, seen: Seen, again: Callable[[], Awaitable[Seen]]) -> None:
         """Take a look in; `again` has everything looked at anew. No other look is taken before it returns."""
 
+    def forget(self) -> None:
+        """Nobody looks any more."""
+
 
 #: Tests have another one, so that they need not wait for minutes.
 PACE: Final = Pace()
@@ -167,6 +170,7 @@ class OwnersWatcher:
     def forget(self) -> None:
         """Publish nothing any more. What was seen of Pods is kept: it protects them when this goes on."""
         self._publish(Ownership())
+        self._judge.forget()
 
     # --- when ----------------------------------------------------------------------------------------------------------
     async def _run(self) -> None:

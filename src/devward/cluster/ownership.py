@@ -23,6 +23,8 @@ from devward.text import printable
 
 #: Seconds after which a snapshot says nothing any more: three looks that did not come about.
 LASTS: Final = 180.0
+#: Claims that are named in one sentence.
+_TOLD_CLAIMS: Final = 3
 #: What findings are about.
 SUBJECT: Final = "the owners of vNPUs"
 
@@ -131,16 +133,19 @@ class Ownership:
         """Return why a vNPU of a card may be a Pod's, as code and what is to be said in particular; None: no Pod has to do with the card.
 
         Of a Pod that could open every device it is not said that it has any: that it may be in the way is another question, of the vNPU.
+        Everybody may hear it: it names no workload but by UID.
         """
         if self.snapshot is None or not self.is_listed or not self.snapshot.is_node_known or card is None:
             first = next(iter(self.blocked), None)
-            return Reason.VNPU_CLAIMS_UNKNOWN, first.sentence if first is not None else ""
+            return Reason.VNPU_CLAIMS_UNKNOWN, first.reason if first is not None else ""
         state = self.state_of(card, now)
         if state is None:
             return Reason.VNPU_CLAIMS_UNKNOWN, "what was known of it is too old"
         claims = [claim for claim in state.claims if not claim.unless_clean]
         if claims:
-            return Reason.VNPU_NPU_CLAIMED, ", ".join(sorted({printable(claim.uid) for claim in claims}))
+            uids = sorted({printable(claim.uid) for claim in claims})
+            more = f" and {len(uids) - _TOLD_CLAIMS} more" if len(uids) > _TOLD_CLAIMS else ""
+            return Reason.VNPU_NPU_CLAIMED, ", ".join(uids[:_TOLD_CLAIMS]) + more
         if state.protection_if_clean is not Standing.NONE:
             return Reason.VNPU_CLAIMS_UNKNOWN, ""
         return None

@@ -138,10 +138,12 @@ class ClusterRoom:
         else:
             self._watcher.wake()
 
-    def look(self) -> None:
-        """Look because an administrator wants it; nobody waits for that."""
-        if self._watcher is not None and self._watcher.awake:
-            self._watcher.nudge(asked=True)
+    def look(self) -> bool:
+        """Look because an administrator wants it; nobody waits for that. False: nobody looks."""
+        if self._watcher is None or not self._watcher.awake:
+            return False
+        self._watcher.nudge(asked=True)
+        return True
 
     def node_seen(self) -> tuple[str, bool]:
         """Return the UID of the Node that was read last, empty where there is none, and whether it is another than this host's."""

@@ -1,4 +1,4 @@
-"""The commands that ask the daemon to act: check, repair, adopt, rescan, reload, mode, pause and resume."""
+"""The commands that ask the daemon to act: check, repair, adopt, rescan, reload, mode, pause, resume, accept-node, reclaim release."""
 
 import argparse
 from collections.abc import Callable, Mapping
@@ -54,12 +54,21 @@ def action_of(given: argparse.Namespace) -> Action:
             return Action("Rescan", "t", (0,))
         case "reload":
             return Action("Reload", "t", (0,), lambda _: "The configuration on disk is in force.")
+        case "mode" if given.subject == "reclaim":
+            return Action("SetReclaimMode", "st", (given.mode, 0), lambda _: f"The mode for reclaiming is {given.mode}.")
         case "mode":
             return Action("SetCdiMode", "st", (given.mode, 0), lambda _: f"The mode for CDI files is {given.mode}.")
         case "pause":
-            return Action("PauseCdi", "tst", (given.seconds, given.reason, 0), lambda times: _paused(times, given.seconds))
-        case _:
+            member = "PauseReclaim" if given.subject == "reclaim" else "PauseCdi"
+            return Action(member, "tst", (given.seconds, given.reason, 0), lambda times: _paused(times, given.seconds, given.subject))
+        case "resume" if given.subject == "reclaim":
+            return Action("ResumeReclaim", "t", (0,), lambda _: "Reclaiming is not paused.")
+        case "resume":
             return Action("ResumeCdi", "t", (0,), lambda _: "Repairs of CDI files are not paused.")
+        case "accept-node":
+            return Action("AcceptNode", "st", (given.uid, 0), lambda _: f"The Node {printable(given.uid)} is taken for this host's.")
+        case _:
+            return Action("ReleaseBreaker", "t", (0,), lambda _: "The breaker does not stop reclaiming.")
 
 
 def run(context: Context) -> int:
@@ -80,12 +89,23 @@ def run(context: Context) -> int:
             context.out.line(f"request {printable(request_id)}", Tone.FAINT)
         return ExitStatus.OK if allowed else ExitStatus.UNHEALTHY
 
+    async def show_mode(client: Client) -> int:
+        manager = (await client.snapshot()).manager
+        mode, what = (manager.reclaim_mode, "reclaiming") if context.given.subject == "reclaim" else (manager.cdi_mode, "CDI files")
+        if context.json:
+            context.print_json({"mode": mode})
+        else:
+            context.out.line(f"The mode for {what} is {printable(mode) or 'not told'}.")
+        return ExitStatus.OK
+
     async def act(client: Client) -> int:
         action = action_of(context.given)
         answer = await client.act(action.member, action.signature, action.body)
         show(context, action, answer)
         return STATUS.get(answer.outcome, ExitStatus.UNHEALTHY)
 
+    if context.given.command == "mode" and context.given.mode is None:
+        return context.on_bus(show_mode)
     return context.on_bus(check if context.given.command == "check" else act)
 
 
@@ -147,7 +167,8 @@ def _tone(outcome: str) -> Tone:
     return {"success": Tone.GOOD, "noop": Tone.PLAIN, "dry-run": Tone.PLAIN}.get(outcome, Tone.BAD)
 
 
-def _paused(times: Times, seconds: int) -> str:
+def _paused(times: Times, seconds: int, subject: str) -> str:
     until = times.now_usec + seconds * USEC
     end = times.until(until) if times.utc else f"for {span(seconds)}, until {times.clock(until)}"
-    return f"Repairs of CDI files are paused {end}. To end it sooner: {unbroken('devwardctl resume cdi')}."
+    what = "Reclaiming is" if subject == "reclaim" else "Repairs of CDI files are"
+    return f"{what} paused {end}. To end it sooner: {unbroken(f'devwardctl resume {subject}')}."

@@ -4,12 +4,13 @@ Nothing here is heavy: help and wrong usage must answer at once.
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 
 from devward import __version__, names
 from devward.ctl.when import MIN_PAUSE_SECONDS, parse_duration, span
-from devward.model import MAXIMUM_PAUSE_SECONDS, CdiMode
+from devward.model import MAXIMUM_PAUSE_SECONDS, CdiMode, ReclaimMode
 
 DEFAULT_COMMAND = "status"
 #: Records of `history` where nothing else limits it.
@@ -19,8 +20,9 @@ MAX_REASON = 200
 NO_REASON = "none was given"
 #: Subcommands that serve programs of ours and are not shown.
 HIDDEN_COMMANDS = frozenset({"complete"})
-COMPLETABLE = ("devices", "specs", "npus", "pins", "explain", "events")
+COMPLETABLE = ("devices", "specs", "npus", "vnpus", "pins", "explain", "events")
 
+_VNPU = re.compile(r"(?:v|/dev/vdavinci|)(\d{1,9})", re.ASCII)
 _TARGET = "a vNPU such as v0100 or 100, an NPU such as p000, or, of what may not be there, DIE/VDEV/TEMPLATE or DIE"
 _EPILOG = (
     "Exit status: 0 all is well; 1 refused, failed or not healthy; 2 wrong usage; 3 devwardd is absent or does not answer;"
@@ -39,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser."""
     result = argparse.ArgumentParser(
         prog="devwardctl",
-        description="See what devward vouches for on this host, and what it does about its CDI files.",
+        description="See what devward vouches for on this host, and what it does about its CDI files and about vNPUs that nobody owns.",
         epilog=_EPILOG,
         parents=[_common()],
         allow_abbrev=False,
@@ -53,9 +55,9 @@ def parser() -> argparse.ArgumentParser:
     def command(name: str, text: str) -> argparse.ArgumentParser:
         return _add(commands, name, text, common)
 
-    def subject(of: argparse.ArgumentParser, name: str, text: str) -> argparse.ArgumentParser:
-        """Add what a command is about; there will be more than one."""
-        return _add(of.add_subparsers(dest="subject", metavar="SUBJECT", required=True), name, text, common)
+    def subjects(of: argparse.ArgumentParser) -> "argparse._SubParsersAction[argparse.ArgumentParser]":
+        """Let a command be about several things."""
+        return of.add_subparsers(dest="subject", metavar="SUBJECT", required=True)
 
     command("status", "show on one screen whether this host is ready, and why not (the default)")
     command("devices", "list the hypervisor devices")
@@ -80,14 +82,31 @@ def parser() -> argparse.ArgumentParser:
     _add_dry_run(adopt)
     command("rescan", "look at every device and file again now")
     command("reload", "let devwardd read its configuration again")
-    mode = subject(command("mode", "set what devward may do"), "cdi", "to its CDI files")
-    mode.add_argument("mode", metavar="MODE", choices=[str(one) for one in CdiMode], help="repair them, only observe them, or off")
-    pause = subject(command("pause", "stop repairs for a while"), "cdi", "of the CDI files")
-    pause.add_argument(
-        "seconds", metavar="DURATION", type=_pause, help=f"such as 45s, 30m, 2h or 1h30m; at most {span(MAXIMUM_PAUSE_SECONDS)}"
-    )
-    pause.add_argument("reason", metavar="REASON", nargs="+", help=f"why, for the record; at most {MAX_REASON} characters")
-    subject(command("resume", "end a pause"), "cdi", "of the CDI files")
+    modes = subjects(command("mode", "set what devward may do, or show it"))
+    for name, text, allowed, choices in (
+        ("cdi", "to its CDI files", "repair them, only observe them, or off", list(CdiMode)),
+        ("reclaim", "with vNPUs that nobody owns", "destroy them (enforce), only observe them, or off", list(ReclaimMode)),
+    ):
+        mode = _add(modes, name, text, common)
+        mode.add_argument("mode", metavar="MODE", nargs="?", choices=[str(one) for one in choices], help=f"{allowed}; without: show it")
+    pauses = subjects(command("pause", "stop repairs, or reclaiming, for a while"))
+    resumes = subjects(command("resume", "end a pause"))
+    for name, text in (("cdi", "of repairs of the CDI files"), ("reclaim", "of reclaiming vNPUs")):
+        pause = _add(pauses, name, text, common)
+        pause.add_argument(
+            "seconds", metavar="DURATION", type=_pause, help=f"such as 45s, 30m, 2h or 1h30m; at most {span(MAXIMUM_PAUSE_SECONDS)}"
+        )
+        pause.add_argument("reason", metavar="REASON", nargs="+", help=f"why, for the record; at most {MAX_REASON} characters")
+        _add(resumes, name, text, common)
+    reclaims = subjects(command("reclaim", "reclaim vNPUs that nobody owns: see how it stands, have it done, release the breaker"))
+    _add(reclaims, "status", "show what reclaiming does, what stops it, what lies about unused and what became of vNPUs", common)
+    now = _add(reclaims, "now", "look now, and reclaim by all the rules what nobody owns, or this vNPU", common)
+    now.add_argument("vnpu", metavar="VNPU", nargs="?", help="a vNPU such as v0100, 100 or /dev/vdavinci100; without, all of them")
+    _add_dry_run(now)
+    now.add_argument("--shorten", action="store_true", help="wait for a minute of quiet and two looks only; skips no evidence")
+    _add(reclaims, "release", "release the breaker, which stopped reclaiming as too much was due at a time", common)
+    accept = command("accept-node", "take the API server's Node for this host's though it was made anew")
+    accept.add_argument("uid", metavar="UID", help="its UID, as kubectl get node NODE -o yaml shows it")
     pin = command("pin", "keep a vNPU, or all those of an NPU, for ever")
     pin.add_argument("target", metavar="TARGET", help=_TARGET)
     pin.add_argument("--reason", metavar="TEXT", default=NO_REASON, help=f"why, for the record; at most {MAX_REASON} characters")
@@ -158,6 +177,7 @@ def _add_history(command: argparse.ArgumentParser) -> None:
     command.add_argument("--until", metavar="TIME", help="up to then")
     command.add_argument("--device", metavar="DEVICE", help="about this device")
     command.add_argument("--file", metavar="FILE", help="about this CDI file, a path or a name")
+    command.add_argument("--vnpu", metavar="VNPU", type=_vnpu, help="about this vNPU: v0100, 100 or /dev/vdavinci100")
     command.add_argument("--request", metavar="ID", help="of this request")
     command.add_argument("--event", metavar="EVENT", action="append", help="of this kind, such as spec-repair; may be given several times")
     command.add_argument(
@@ -179,6 +199,14 @@ def _pause(text: str) -> int:
     if not MIN_PAUSE_SECONDS <= seconds <= MAXIMUM_PAUSE_SECONDS:
         raise argparse.ArgumentTypeError(f"a pause lasts from {span(MIN_PAUSE_SECONDS)} to {span(MAXIMUM_PAUSE_SECONDS)}")
     return seconds
+
+
+def _vnpu(text: str) -> int:
+    """Return the id of a vNPU. Records outlast it, so that it is read and not looked up."""
+    found = _VNPU.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError("a vNPU is named v0100, 100 or /dev/vdavinci100")
+    return int(found[1])
 
 
 def _lines(text: str) -> int:

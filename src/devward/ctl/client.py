@@ -242,8 +242,8 @@ class Client:
         return Failure(ExitStatus.ABSENT, f"devwardd runs, but did not answer {member} within {within:g} seconds{meanwhile}.", HUNG_ADVICE)
 
     # --- acting --------------------------------------------------------------------------------------------------------
-    async def act(self, member: str, signature: str, body: Sequence[object]) -> Answer:
-        """Ask for an action of the Manager and wait until it is finished."""
+    async def act(self, member: str, signature: str, body: Sequence[object], *, patience: float = PENDING_SECONDS) -> Answer:
+        """Ask for an action of the Manager and wait until it is finished, for `patience` seconds once it is pending."""
         await self.subscribe(
             f"type='signal',sender='{names.BUS_NAME}',path='{names.ROOT_PATH}',interface='{names.MANAGER_INTERFACE}',member='RequestFinished'"
         )
@@ -253,7 +253,7 @@ class Client:
             return _answer(request_id, overall([row[1] for row in rows]), rows)
         self.under_way = request_id
         self._on_pending(request_id)
-        outcome, rows = await self._wait_finished(member, request_id)
+        outcome, rows = await self._wait_finished(member, request_id, patience)
         self.under_way = ""
         return _answer(request_id, outcome, rows)
 
@@ -286,9 +286,9 @@ class Client:
                 # It may have failed meanwhile, and what was found first is what is told.
                 await asyncio.gather(call, return_exceptions=True)
 
-    async def _wait_finished(self, member: str, request_id: str) -> tuple[str, list[Sequence[str]]]:
+    async def _wait_finished(self, member: str, request_id: str, patience: float) -> tuple[str, list[Sequence[str]]]:
         try:
-            async with asyncio.timeout(PENDING_SECONDS):
+            async with asyncio.timeout(patience):
                 while request_id not in self._finished:
                     self._news.clear()
                     with contextlib.suppress(TimeoutError):
@@ -296,7 +296,7 @@ class Client:
                     if request_id not in self._finished and not await self._lives(member) and request_id not in self._finished:
                         raise await self._unanswered("Ping", PING_SECONDS, during=member)
         except TimeoutError as error:
-            text = f"The request {request_id} is still under way after {PENDING_SECONDS:g} seconds."
+            text = f"The request {request_id} is still under way after {patience:g} seconds."
             raise Failure(
                 ExitStatus.UNHEALTHY, text, f"See how it ends: {unbroken(f'devwardctl history --request {request_id}')}."
             ) from error

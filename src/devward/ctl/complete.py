@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from devward import names
-from devward.ctl import observed
+from devward.ctl import observed, reclaim_codes
 from devward.ctl.client import Client
 from devward.ctl.context import Context
 from devward.ctl.failure import UNKNOWN, ExitStatus, Failure
@@ -33,7 +33,13 @@ _DEVICES: Final = _List("ListDevices", "a(sssssto)")
 _SPECS: Final = _List("ListSpecs", "a(sssstto)")
 _CARDS: Final = _List("ListCards", "a(issddso)", by_path=True)
 _VNPUS: Final = _List("ListVnpus", "a(ussssoo)", by_path=True)
-_LISTS: Final = {"devices": (_DEVICES,), "specs": (_SPECS,), "npus": (_CARDS, _VNPUS), "explain": (_DEVICES, _SPECS, _CARDS, _VNPUS)}
+_LISTS: Final = {
+    "devices": (_DEVICES,),
+    "specs": (_SPECS,),
+    "npus": (_CARDS, _VNPUS),
+    "vnpus": (_VNPUS,),
+    "explain": (_DEVICES, _SPECS, _CARDS, _VNPUS),
+}
 
 
 def run(context: Context) -> int:
@@ -56,7 +62,7 @@ def run(context: Context) -> int:
     with contextlib.suppress(Failure, TimeoutError):
         context.on_bus(work, within=PATIENCE)
     if what == "explain":
-        found += dict.fromkeys([*(str(reason) for reason in Reason if reason), *observed.codes()])
+        found += dict.fromkeys([*(str(reason) for reason in Reason if reason), *observed.codes(), *reclaim_codes.codes()])
     _print(context, found)
     return ExitStatus.OK
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from devward import names
-from devward.ctl import explain_npu, explain_ownership
+from devward.ctl import explain_npu, explain_ownership, explain_reclaim
 from devward.ctl.advice import ADVICE, Advice, Step, advice, cause, quoted_path
 from devward.ctl.advice_ownership import OWNERSHIP_ADVICE
 from devward.ctl.context import Context
@@ -72,11 +72,14 @@ def explain(what: str, snapshot: Snapshot, described: dict[str, Raw], times: Tim
 
 
 def of_code(code: str) -> Explanation | None:
-    """Explain a reason code in general, also one of what keeps vNPUs from being judged; None where it is no code."""
-    if code not in list(Reason):
-        return explain_ownership.of_code(code)
+    """Explain a reason code in general, also of what keeps vNPUs from being judged, and of reclaiming; None where it is no code."""
     if not code:
         return None
+    reclaim = explain_reclaim.of_code(code)
+    if code not in list(Reason):
+        # The table of what keeps vNPUs from being judged takes long to load.
+        owned = explain_ownership.of_code(code) if reclaim is None or code in OWNERSHIP_ADVICE else None
+        return _joined(owned, reclaim)
     known = ADVICE[Reason(code)]
     told = Explanation(code, "reason", [REASON_TEXT[Reason(code)]], [known.means], list(known.steps))
     # One word can be a code of both.
@@ -84,6 +87,16 @@ def of_code(code: str) -> Explanation | None:
     if other is not None:
         told.found += [f"Of the claim of a Pod: {other.found[0]}", *other.found[1:]]
         told.means += other.means
+    return _joined(told, reclaim)
+
+
+def _joined(told: Explanation | None, more: Explanation | None) -> Explanation | None:
+    """Return one explanation of a word that may be a code in two places."""
+    if told is None or more is None:
+        return told or more
+    told.found += more.found
+    told.means += [text for text in more.means if text not in told.means]
+    told.steps += [step for step in more.steps if step not in told.steps]
     return told
 
 

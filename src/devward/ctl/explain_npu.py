@@ -1,8 +1,8 @@
-"""`devwardctl explain` of an NPU or a vNPU. Pure."""
+"""`devwardctl explain` of an NPU or a vNPU. Pure, but for the tables of codes that explain_reclaim.py may load."""
 
 from typing import TypeVar
 
-from devward.ctl import explain_ownership
+from devward.ctl import explain_ownership, explain_reclaim
 from devward.ctl.advice import Step, advice
 from devward.ctl.explanation import Explanation, after, findings_about
 from devward.ctl.facts import Snapshot
@@ -10,9 +10,10 @@ from devward.ctl.failure import ExitStatus, Failure
 from devward.ctl.npu_facts import Card, Vnpu
 from devward.ctl.ownership_facts import HostSight, Ownership, host_sight, ownership
 from devward.ctl.reading import UNKNOWN, integer_of, number_of, text_of
+from devward.ctl.reclaim_facts import evidence as evidence_of
 from devward.ctl.when import Times
 from devward.ctl.wording import cores, npu_name
-from devward.npu.views import CardHealth, Management, Protection, Use, Verdict
+from devward.npu.views import CardHealth, Management, Protection, Use
 from devward.text import printable
 
 #: vNPUs of one NPU that are named.
@@ -70,14 +71,16 @@ def of_vnpu(vnpu: Vnpu, evidence: object, snapshot: Snapshot, times: Times) -> E
         npu = [explain_ownership.management(own), *explain_ownership.protection(own)]
         told.found += [*(f"Its NPU: {said}" for said in npu), *explain_ownership.claims(own, times), explain_ownership.on_host(sight)]
         told.found += [*explain_ownership.asked(own, times), *explain_ownership.unknown(own, times)]
+    seen = evidence_of(evidence)
     told.found += [
-        _verdict(vnpu),
-        *_waiting(vnpu, times),
+        explain_reclaim.verdict(vnpu, seen),
+        *explain_reclaim.waiting(vnpu, seen, times),
         *findings_about((vnpu.node, vnpu.name), snapshot, times),
     ]
     known = advice(vnpu.reason, device=_path(vnpu.node, "/dev/vdavinci", vnpu.id))
-    told.means = [known.means] if vnpu.reason else ["devward leaves it alone. Containers that use it are not affected."]
-    told.steps = list(known.steps) if vnpu.reason else []
+    waits = explain_reclaim.meaning(vnpu, snapshot.manager)
+    told.means = [known.means] if vnpu.reason else waits or ["devward leaves it alone. Containers that use it are not affected."]
+    told.steps = list(known.steps) if vnpu.reason else explain_reclaim.steps(vnpu, snapshot.manager, own)
     _add_outcome(told, own, sight)
     if card is not None:
         told.steps.append(Step("See the NPU that it is a part of.", (f"devwardctl explain {printable(card.name)}",)))
@@ -200,22 +203,6 @@ def _use(vnpu: Vnpu) -> str:
         case Use.UNKNOWN:
             return "It is not known whether it is in use."
     return f"Its use is {printable(vnpu.in_use) or 'not told'}."
-
-
-def _verdict(vnpu: Vnpu) -> str:
-    why = f" {vnpu.sentence} ({printable(vnpu.reason)})" if vnpu.reason else ""
-    if vnpu.verdict == Verdict.UNKNOWN:
-        return f"devward has not judged whether it may be reclaimed.{why}"
-    code = f" ({printable(vnpu.verdict_reason)})" if vnpu.verdict_reason else ""
-    return f"The verdict is {printable(vnpu.verdict) or 'not told'}{code}.{why}"
-
-
-def _waiting(vnpu: Vnpu, times: Times) -> list[str]:
-    if not vnpu.grace_start_usec:
-        return []
-    confirmed = "once" if vnpu.confirmations == 1 else f"{vnpu.confirmations} times"
-    at = f"; it may be reclaimed {times.ago(vnpu.eligible_at_usec)}" if vnpu.eligible_at_usec else ""
-    return [f"That nobody owns it was confirmed {confirmed}{at}."]
 
 
 def _pinned(evidence: object, times: Times) -> list[str]:

@@ -51,6 +51,7 @@ def query_of(context: Context) -> Query:
         until=given.until or "",
         device=device_node(given.device or ""),
         file=given.file or "",
+        vnpu=given.vnpu,
         request=given.request or "",
         events=tuple(given.event or ()),
         lines=lines,

@@ -38,6 +38,8 @@ class Query:
     lines: int = 0
     #: A journal directory instead of the host's.
     directory: str = ""
+    #: The id of a vNPU.
+    vnpu: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,17 @@ def arguments(query: Query) -> list[str]:
         line.append(f"--until={query.until}")
     if query.lines and not _by_name(query):
         line.append(f"--lines={query.lines}")
-    line.append("_UID=0")
-    line += [f"{names.FIELD_EVENT}={event}" for event in query.events or names.MESSAGE_IDS]
+    if query.vnpu is None:
+        return line + _matches(query)
+    by_id = [*_matches(query), f"{names.FIELD_VNPU}={query.vnpu}"]
+    if query.device:
+        return line + by_id
+    # What was done to it is recorded under its id, that it came or went under its node.
+    return [*line, *by_id, "+", *_matches(query), f"{names.FIELD_DEVICE}={names.DEVICE_DIRECTORY}/vdavinci{query.vnpu}"]
+
+
+def _matches(query: Query) -> list[str]:
+    line = ["_UID=0", *(f"{names.FIELD_EVENT}={event}" for event in query.events or names.MESSAGE_IDS)]
     if query.device:
         line.append(f"{names.FIELD_DEVICE}={query.device}")
     if query.file and not _by_name(query):
@@ -143,7 +154,7 @@ def acts(records: Sequence[Record]) -> list[Record]:
 
 
 def _act(record: Record) -> tuple[str, ...]:
-    return tuple(record.text(name) for name in ("request_id", "event", "cdi_file", "device", "member"))
+    return tuple(record.text(name) for name in ("request_id", "event", "cdi_file", "device", "vnpu", "member"))
 
 
 def unreadable_journal(query: Query) -> bool:

@@ -200,6 +200,9 @@ def show_vnpus(screen: Screen, vnpus: Sequence[Vnpu], times: Times) -> None:
         Column("USE"),
         Column("VERDICT"),
         Column("REASON"),
+        # Since when its wait runs, and when that may end.
+        Column(f"WAITS {times.since_title}", optional=True),
+        Column("RECLAIMED AT" if times.utc else "RECLAIMED", optional=True),
         Column("CORES", optional=True),
         Column("FIRST SEEN", optional=True),
         Column("NODE", optional=True),
@@ -212,7 +215,9 @@ def show_vnpus(screen: Screen, vnpus: Sequence[Vnpu], times: Times) -> None:
             Cell(printable(vnpu.template)),
             Cell(printable(vnpu.in_use)),
             Cell(printable(vnpu.verdict)),
-            Cell(printable(vnpu.reason), Tone.WARNING),
+            Cell(printable(vnpu.reason), Tone.WARNING) if vnpu.reason else Cell(printable(vnpu.verdict_reason)),
+            Cell(times.since(vnpu.grace_start_usec)),
+            Cell(_due(vnpu, times)),
             Cell(cores(vnpu.cores)),
             Cell(times.ago(vnpu.first_seen_usec) if vnpu.first_seen_usec else ""),
             Cell(printable(vnpu.node)),
@@ -250,6 +255,13 @@ def _last_check(device: Device, times: Times) -> str:
     if not device.last_check_usec:
         return "never"
     return f"{times.ago(device.last_check_usec)}, {duration(device.check_duration_usec)}"
+
+
+def _due(vnpu: Vnpu, times: Times) -> str:
+    """Say when a vNPU may be reclaimed."""
+    if not vnpu.eligible_at_usec:
+        return ""
+    return times.ago(vnpu.eligible_at_usec) if times.utc or vnpu.eligible_at_usec > times.now_usec else "may be now"
 
 
 def _of(part: str, whole: str) -> str:

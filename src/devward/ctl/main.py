@@ -48,22 +48,24 @@ def _run(given: argparse.Namespace, out: TextIO, err: TextIO) -> int:
         realtime_usec=lambda: time.time_ns() // 1000,
     )
     try:
-        return int(_command(given.command)(context))
+        return int(_command(given)(context))
     except Failure as failure:
         out.flush()
         context.complain(failure.text, failure.advice)
         return failure.status
 
 
-def _command(name: str) -> Callable[[Context], int]:
+def _command(given: argparse.Namespace) -> Callable[[Context], int]:
     """Load a command; the others, and what they need, stay unread."""
-    match name:
+    match given.command:
         case "status":
             from devward.ctl.status import run
         case "devices" | "specs" | "cards" | "vnpus" | "findings":
             from devward.ctl.lists import run
         case "pins" | "pin" | "unpin":
             from devward.ctl.pins import run
+        case "reclaim" if given.subject in ("status", "now"):
+            from devward.ctl.reclaim import run
         case "explain":
             from devward.ctl.explain import run
         case "config":

@@ -7,6 +7,7 @@ from typing import Final, cast
 
 from devward import names
 from devward.bus.messages import SignalMessage
+from devward.ctl import reclaim
 from devward.ctl.actions import line
 from devward.ctl.advice import cause, deed
 from devward.ctl.client import Client, Result, plain
@@ -136,7 +137,7 @@ class Monitor:
 
     def _finished(self, request_id: str, outcome: str, rows: list[Sequence[str]]) -> None:
         results = [Result(*row[:3]) for row in rows]
-        told = "; ".join(line(result) for result in results)
+        told = "; ".join(reclaim.line(result, "") if reclaim.is_vnpu(result.target) else line(result) for result in results)
         good = outcome in ("success", "noop", "dry-run")
         said = Said(
             f"request {printable(request_id)} is finished, {printable(outcome)}: {told}".rstrip(": "), Tone.PLAIN if good else Tone.BAD

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from devward.ctl import explain_ownership
+from devward.ctl.advice_reclaim import BLOCKED_ADVICE
 from devward.ctl.facts import Manager, Snapshot
 from devward.ctl.ownership_facts import Ownership
 from devward.ctl.terminal import Tone, unbroken
@@ -43,15 +44,15 @@ class Why:
 
 
 def reasons(manager: Manager) -> list[Why]:
-    """Return why it is not known who owns the vNPUs."""
+    """Return why it is not known who owns the vNPUs; what else stops reclaiming is left out."""
     parts = [one.partition(" ") for one in manager.blocked_reasons]
-    return [Why(code, who) for code, _, who in parts]
+    return [Why(code, who) for code, _, who in parts if code not in BLOCKED_ADVICE]
 
 
 def document(manager: Manager) -> dict[str, object]:
     """Return it as --json prints it. `known` is null where nobody was asked."""
     return {
-        "known": None if not _is_asked(manager) else not manager.blocked_reasons,
+        "known": None if not _is_asked(manager) else not reasons(manager),
         "reasons": [why.raw for why in reasons(manager)],
         "since_usec": manager.blocked_since_usec,
         "looked_usec": manager.last_cycle_usec,
@@ -85,7 +86,7 @@ def is_without_kubelet(manager: Manager) -> bool:
 
 
 def _is_asked(manager: Manager) -> bool:
-    return bool(manager.blocked_reasons or manager.last_cycle_usec)
+    return bool(reasons(manager) or manager.last_cycle_usec)
 
 
 def _known(snapshot: Snapshot, times: Times) -> list[Line]:
@@ -96,7 +97,7 @@ def _known(snapshot: Snapshot, times: Times) -> list[Line]:
     if not _is_asked(manager):
         return [Line("Nobody was asked who owns the vNPUs.", Tone.FAINT)]
     looked = _looked(manager, times)
-    if manager.blocked_reasons:
+    if reasons(manager):
         lasting = times.lasting(manager.blocked_since_usec)
         since = f", {lasting}" if lasting else ""
         return [Line(f"Who owns the vNPUs is not known{since}: each counts as used. {looked}", Tone.WARNING)]

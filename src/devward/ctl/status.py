@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Final
 
-from devward.ctl import lists, owners
+from devward.ctl import lists, owners, reclaiming
 from devward.ctl.client import Client
 from devward.ctl.context import Context
 from devward.ctl.facts import Manager, Snapshot
 from devward.ctl.failure import ExitStatus, Failure
 from devward.ctl.layout import prose
 from devward.ctl.ownership_facts import Ownership, ownership
+from devward.ctl.reclaim_facts import Reclaim, reclaim
 from devward.ctl.terminal import Tone, unbroken
 from devward.ctl.when import Times
 from devward.ctl.wording import not_ready, npu_name, npu_summary
@@ -28,7 +29,7 @@ def run(context: Context) -> int:
         if context.json:
             context.print_json(document(snapshot))
         else:
-            show(context, snapshot, await _ownership(client, snapshot))
+            show(context, snapshot, await _ownership(client, snapshot), await _reclaim(client, snapshot))
         return ExitStatus.OK if snapshot.manager.ready else ExitStatus.UNHEALTHY
 
     return context.on_bus(work)
@@ -36,10 +37,21 @@ def run(context: Context) -> int:
 
 async def _ownership(client: Client, snapshot: Snapshot) -> Ownership | None:
     """Return what the daemon says of the owners, where something is not known: the same of every NPU. The status stands without it."""
-    if not snapshot.manager.blocked_reasons or not snapshot.cards:
+    if not owners.reasons(snapshot.manager) or not snapshot.cards:
         return None
     try:
         return ownership(await client.explain_card(snapshot.cards[0].name))
+    except Failure:
+        return None
+
+
+async def _reclaim(client: Client, snapshot: Snapshot) -> Reclaim | None:
+    """Return what the daemon says of reclaiming, where something stops it. The status stands without it."""
+    manager = snapshot.manager
+    if not snapshot.cards or not (manager.blocked_reasons or manager.reclaim_paused_until_usec):
+        return None
+    try:
+        return reclaim(await client.describe())
     except Failure:
         return None
 
@@ -55,11 +67,12 @@ def document(snapshot: Snapshot) -> dict[str, object]:
         "cards": [card.raw for card in snapshot.cards],
         "vnpus": [vnpu.raw for vnpu in snapshot.vnpus],
         "ownership": owners.document(snapshot.manager),
+        "reclaim": reclaiming.document(snapshot.manager),
     }
 
 
-def show(context: Context, snapshot: Snapshot, own: Ownership | None = None) -> None:
-    """Print the screen; `own` is what the daemon says of the owners of vNPUs."""
+def show(context: Context, snapshot: Snapshot, own: Ownership | None = None, told: Reclaim | None = None) -> None:
+    """Print the screen; `own` is what the daemon says of the owners of vNPUs, `told` what it says of reclaiming."""
     out, times, manager = context.out, context.times(), snapshot.manager
     name = f"devward {printable(manager.version)} on {printable(manager.node_name)}".rstrip()
     out.line(f"{name} is ready." if manager.ready else f"{name} is NOT READY.", Tone.GOOD if manager.ready else Tone.BAD)
@@ -79,7 +92,9 @@ def show(context: Context, snapshot: Snapshot, own: Ownership | None = None) -> 
         out.line()
         _show_npus(context, snapshot)
     if snapshot.cards or snapshot.vnpus or snapshot.manager.blocked_reasons:
-        _show_owners(context, owners.lines(snapshot, own, times))
+        show_lines(context, owners.lines(snapshot, own, times))
+    if snapshot.cards or snapshot.vnpus:
+        show_lines(context, reclaiming.lines(snapshot, told, times))
     _show_blocked(context, snapshot, times)
     out.line()
     if snapshot.findings:
@@ -119,7 +134,8 @@ def _show_npus(context: Context, snapshot: Snapshot) -> None:
     prose(context.out, f"See them: {unbroken('devwardctl cards')}, {unbroken('devwardctl vnpus')}{more}", "  ", "  ", Tone.FAINT)
 
 
-def _show_owners(context: Context, lines: Sequence[owners.Line]) -> None:
+def show_lines(context: Context, lines: Sequence[owners.Line]) -> None:
+    """Print a paragraph: its first line, and indented those that belong to it."""
     for number, line in enumerate(lines):
         indent = "  - " if line.is_item else "  " if number else ""
         prose(context.out, line.text, indent, "    " if line.is_item else "  ", line.tone)

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from devward.ctl.advice_reclaim import BLOCKED_ADVICE
 from devward.ctl.facts import Device, Manager, Spec
 from devward.ctl.npu_facts import Card, Vnpu
-from devward.ctl.owners import is_without_kubelet
+from devward.ctl.owners import is_without_kubelet, reasons
 from devward.ctl.reading import sentence
 from devward.ctl.terminal import Tone
 from devward.ctl.when import Times
-from devward.model import CdiMode, ConfigState, DeviceKind, Health, Identity, SpecState
+from devward.model import CdiMode, ConfigState, DeviceKind, Health, Identity, ReclaimState, SpecState
 from devward.npu.views import CardHealth, Management, Protection, Use
 from devward.text import printable
 
@@ -120,7 +121,7 @@ def npu_summary(cards: Sequence[Card], vnpus: Sequence[Vnpu]) -> str:
     """Say how many NPUs and vNPUs there are, and how many of them are well or in use."""
     healthy = sum(card.health == CardHealth.HEALTHY for card in cards)
     used = sum(vnpu.in_use == Use.IN_USE for vnpu in vnpus)
-    return f"{_counted(len(cards), 'Ascend NPU')} ({healthy} healthy), {_counted(len(vnpus), 'vNPU')} ({used} in use)"
+    return f"{counted(len(cards), 'Ascend NPU')} ({healthy} healthy), {counted(len(vnpus), 'vNPU')} ({used} in use)"
 
 
 def cores(number: float) -> str:
@@ -196,13 +197,34 @@ def vnpu_changes(before: Vnpu, after: Vnpu) -> list[Said]:
         return said
     if after.in_use != before.in_use:
         said.append(Said(f"the vNPU {name}: {used}"))
-    if (after.verdict, after.reason) != (before.verdict, before.reason):
-        said.append(Said(f"the vNPU {name} has the verdict {printable(after.verdict)}{why}", Tone.WARNING if why else Tone.PLAIN))
+    if (after.verdict, after.verdict_reason, after.reason) != (before.verdict, before.verdict_reason, before.reason):
+        code = f" ({printable(after.verdict_reason)})" if after.verdict_reason and after.verdict_reason != after.reason else ""
+        said.append(Said(f"the vNPU {name} has the verdict {printable(after.verdict)}{code}{why}", Tone.WARNING if why else Tone.PLAIN))
     return said
 
 
-def _counted(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
+    """Say how many of something there are."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _reclaim_changes(before: Manager, after: Manager, times: Times) -> list[Said]:
+    """Say what changed about reclaiming; nothing where it was not known before."""
+    said = []
+    if before.reclaim_mode and after.reclaim_mode and after.reclaim_mode != before.reclaim_mode:
+        said.append(Said(f"the mode for reclaiming is {printable(after.reclaim_mode)}"))
+    if after.reclaim_paused_until_usec != before.reclaim_paused_until_usec:
+        if after.reclaim_paused_until_usec:
+            said.append(Said(f"reclaiming is paused {times.until(after.reclaim_paused_until_usec)}", Tone.WARNING))
+        else:
+            said.append(Said("reclaiming is not paused any more"))
+    if before.reclaim_state and after.reclaim_state and after.reclaim_state != before.reclaim_state:
+        codes = (one.partition(" ")[0] for one in after.blocked_reasons)
+        why = next((f": {printable(code)}" for code in codes if code in BLOCKED_ADVICE), "")
+        tone = {ReclaimState.ENFORCING: Tone.GOOD, ReclaimState.MASS_RECLAIM: Tone.BAD}
+        found = next((one for known, one in tone.items() if known == after.reclaim_state), Tone.WARNING)
+        said.append(Said(f"reclaiming is {printable(after.reclaim_state)} now{why}", found))
+    return said
 
 
 def manager_changes(before: Manager, after: Manager, times: Times) -> list[Said]:
@@ -222,10 +244,12 @@ def manager_changes(before: Manager, after: Manager, times: Times) -> list[Said]
             said.append(Said(f"repairs of CDI files are paused {times.until(after.cdi_paused_until_usec)}", Tone.WARNING))
         else:
             said.append(Said("repairs of CDI files are not paused any more", Tone.GOOD))
-    if after.blocked_reasons != before.blocked_reasons:
-        if after.blocked_reasons:
-            why = ", ".join(map(printable, after.blocked_reasons[:MAX_BLOCKED]))
-            more = f" and {len(after.blocked_reasons) - MAX_BLOCKED} more" if len(after.blocked_reasons) > MAX_BLOCKED else ""
+    said += _reclaim_changes(before, after, times)
+    if reasons(after) != reasons(before):
+        if reasons(after):
+            named = [f"{one.reason} {one.who}".rstrip() for one in reasons(after)]
+            why = ", ".join(map(printable, named[:MAX_BLOCKED]))
+            more = f" and {len(named) - MAX_BLOCKED} more" if len(named) > MAX_BLOCKED else ""
             tone = Tone.PLAIN if is_without_kubelet(after) else Tone.WARNING
             said.append(Said(f"it is not known who owns the vNPUs: {why}{more}", tone))
         else:

@@ -196,16 +196,23 @@ class BrokerClient:
             return self._host.failed(_garbled("it tells of other vNPUs than were asked about"))
         return answer.statement
 
-    async def destroy(self, expected: Expected, runtime: str, request: str) -> Destruction:
+    async def destroy(
+        self, expected: Expected, runtime: str, request: str, last_word: Callable[[], Awaitable[str]] | None = None
+    ) -> Destruction:
         """Have the library destroy one vNPU, if it is exactly this one and nobody uses it. Asked at once, and once only.
 
-        `runtime` is the Node's containerRuntimeVersion, `request` the id of the records about it. DestroyAnswer: the library was called.
+        `runtime` is the Node's containerRuntimeVersion, `request` the id of the records about it. `last_word` is asked when no other
+        question is under way any more, which may take a while, and returns what is against it by then.
+
+        DestroyAnswer: the library was called.
         RefusedAnswer, Unasked: it was not. Unavailable: that is not known, and it may be at work still; so it is if this is cancelled.
         """
         expires = _boottime_ns() + int(DESTROY_START_SECONDS * 1e9)
         async with self._one_at_a_time:
             if _boottime_ns() >= expires:
                 return Unasked(Reason.NPU_BROKER_SILENT, "other questions took too long, and what was known is too old by now")
+            if last_word is not None and (against := await last_word()):
+                return Unasked(Reason.RECLAIM_BLOCKED, against)
             self._last_id += 1
             try:
                 answer = await self._hear(DestroyRequest(self._last_id, request, expires, runtime, expected), DESTROY_SECONDS)

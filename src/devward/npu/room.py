@@ -108,14 +108,16 @@ class NpuRoom:
         """Return a number that grows with each event by which a vNPU's node may have become another one; None: it cannot be told."""
         return self._watcher.sequence(vdev) if self._watcher is not None else None
 
-    async def destroy(self, expected: "Expected", runtime: str, request: str) -> "Destruction":
+    async def destroy(
+        self, expected: "Expected", runtime: str, request: str, last_word: "Callable[[], Awaitable[str]] | None" = None
+    ) -> "Destruction":
         """Have the broker destroy a vNPU, once, and look at the NPUs again; as BrokerClient.destroy()."""
         if self._client is None:
             from devward.npu.client import Unasked
 
             return Unasked(Reason.NPU_BROKER_UNREACHABLE, "there are no NPUs")
         try:
-            return await self._client.destroy(expected, runtime, request)
+            return await self._client.destroy(expected, runtime, request, last_word)
         finally:
             self.look(Trigger.TIMER)
 

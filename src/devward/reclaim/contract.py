@@ -5,7 +5,7 @@ recorded; and `decide` is the last word before the request is sent. What the lib
 (npu/destruction.py). What its answers mean is in aftermath.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -14,11 +14,12 @@ from typing import Final
 from devward.cluster.views import CardState
 from devward.npu.facts import Expected
 from devward.npu.numbering import vfid_of, window
+from devward.npu.pins import PinReport
 from devward.reclaim.confirmation import Bounds, Progress, step
 from devward.reclaim.controls import Controls, permission
 from devward.reclaim.limits import LIMIT_TEXT, Due, Rates, Spent, limit
-from devward.reclaim.look import Look, VnpuFacts
-from devward.reclaim.reasons import Verdict
+from devward.reclaim.look import Interruption, Look, VnpuFacts
+from devward.reclaim.reasons import WHY_TEXT, Verdict, Why
 from devward.reclaim.verdict import Judgement, judge
 
 #: How old the oldest part of the fresh evidence may be when the broker is asked, in seconds.
@@ -37,6 +38,7 @@ class No(StrEnum):
     OTHER_VNPU = "description-differs"
     OUTSIDE_WINDOW = "id-outside-window"
     NOT_RECORDED = "intent-not-recorded"
+    INTERRUPTED = "interrupted"
 
 
 NO_TEXT: Final[Mapping[No, str]] = MappingProxyType(
@@ -49,6 +51,7 @@ NO_TEXT: Final[Mapping[No, str]] = MappingProxyType(
         No.NOT_DESCRIBED: "The vNPU cannot be described in full, so that the broker could not tell it from another one.",
         No.OTHER_VNPU: "The description for the broker is not that of the chosen vNPU and its card.",
         No.OUTSIDE_WINDOW: "The id is none that a vNPU of this NPU can have.",
+        No.INTERRUPTED: "Something happened meanwhile after which every wait begins anew.",
         No.NOT_RECORDED: "The journal did not take the record of what was about to be done.",
     }
 )
@@ -141,6 +144,21 @@ def decide(
     if not 0 <= now - prepared.begun <= fresh_seconds:
         return _no(No.TOO_OLD)
     return _moved(prepared.chosen.sequence, sequence) or Go(prepared.expected)
+
+
+def kept_since(prepared: Prepared, interruptions: Collection[Interruption], pins: PinReport | None) -> Refuse | None:
+    """Return what keeps a vNPU that was not there when the fresh look was taken: an interruption, or a pin; None: nothing.
+
+    `interruptions` are those of after that look, `pins` how the pins stand now; None: they cannot be read.
+    """
+    identity = prepared.chosen.due.identity
+    if broken := next((one for one in interruptions if one.breaks(identity)), None):
+        return Refuse(broken.cut.value, NO_TEXT[No.INTERRUPTED])
+    if pins is None:
+        return Refuse(Why.PINS_UNREADABLE.value, WHY_TEXT[Why.PINS_UNREADABLE])
+    if any(one.view.name == prepared.judgement.name or one.view.identity == identity for one in pins.vnpus):
+        return Refuse(Why.PINNED.value, WHY_TEXT[Why.PINNED])
+    return None
 
 
 def _stopped(chosen: Chosen, controls: Controls, spent: Spent, rates: Rates, now: float) -> Refuse | None:

@@ -31,7 +31,7 @@ class Blocked(StrEnum):
 
 BLOCKED_TEXT: Final[Mapping[Blocked, str]] = MappingProxyType(
     {
-        Blocked.MODE_OFF: "Reclaiming is off; devwardctl reclaim mode enforce turns it on.",
+        Blocked.MODE_OFF: "Reclaiming is off; devwardctl mode reclaim enforce turns it on.",
         Blocked.PAUSED: "Reclaiming is paused.",
         Blocked.MODE_OBSERVE: "Reclaiming only observes.",
         Blocked.MASS_RECLAIM: "vNPUs on too many cards became eligible at a time; look at why, and release the breaker.",

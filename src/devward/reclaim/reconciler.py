@@ -6,7 +6,7 @@ decided is decided in the pure rooms beside this one; here is the order of thing
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -14,9 +14,10 @@ from devward.audit import Audit
 from devward.clock import Clock
 from devward.cluster.life import Life
 from devward.cluster.owners import Seen
+from devward.cluster.views import Unknown
 from devward.config import ReclaimConfig
 from devward.model import ActionRequest, Trigger
-from devward.npu.facts import Expected
+from devward.npu.facts import Expected, Outcome
 from devward.npu.inventory import Picture
 from devward.npu.numbering import vfid_of
 from devward.npu.pins import PinReport
@@ -38,6 +39,10 @@ FINISH_SECONDS: Final = 60.0
 _log = logging.getLogger(__name__)
 
 
+#: Returns why a vNPU is not destroyed after all; None: it is.
+LastWord = Callable[[], Awaitable[Refuse | None]]
+
+
 class Warden(Protocol):
     """What the loop needs of the rest of the daemon."""
 
@@ -50,8 +55,8 @@ class Warden(Protocol):
     async def switch(self) -> Switch:
         """Look at the kill switch."""
 
-    async def destroy(self, expected: Expected, runtime: str | None, request_id: str) -> Aftermath:
-        """Have the broker destroy a vNPU, once."""
+    async def destroy(self, expected: Expected, runtime: str | None, request_id: str, last_word: LastWord) -> Aftermath:
+        """Have the broker destroy a vNPU, once, unless the last word, said when it is this question's turn, is against it."""
 
     def controls(self) -> Controls:
         """Return what stops reclaiming by an administrator's wish or by the state of the daemon; not the kill switch, nor what is seen."""
@@ -59,8 +64,8 @@ class Warden(Protocol):
     def changed(self) -> None:
         """Verdicts, or what blocks, may be others now."""
 
-    async def load(self) -> tuple[Breaker, Spent]:
-        """Return what an earlier run of the daemon left."""
+    async def load(self) -> tuple[Breaker, Spent] | None:
+        """Return what an earlier run of the daemon left; None: it cannot be told yet. `controls` say so where it is not known."""
 
     async def keep(self, breaker: Breaker, spent: Spent) -> bool:
         """Keep what must outlast this run of the daemon; False: it could not be kept."""
@@ -82,6 +87,15 @@ class Standing:
     look: Look | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """An administrator's, to have a vNPU reclaimed."""
+
+    identity: str
+    request: ActionRequest
+    shorten: bool
+
+
 class Reconciler:
     """Judges, and reclaims. One look at a time."""
 
@@ -96,13 +110,16 @@ class Reconciler:
         self._spent = Spent()
         self._breaker = Breaker()
         self._interruptions: tuple[Interruption, ...] = ()
-        self._shorten: frozenset[str] = frozenset()
+        self._picture = Picture()
         self._is_loaded = False
         self._is_forbidden = False
         self._is_journal_refusing = False
-        #: By identity, who asked for a destruction.
-        self._wishes: dict[str, ActionRequest] = {}
+        self._wishes: tuple[Wish, ...] = ()
         self._last_controls: Controls | None = None
+        self._last_unknowns: tuple[Unknown, ...] = ()
+        #: Identities of what was pinned when that was looked at last.
+        self._pinned: frozenset[str] = frozenset()
+        self._is_latch_kept = True
         self._acting: asyncio.Task[None] | None = None
         self.counters = Counters()
         self.standing = Standing({}, permission(Controls()))
@@ -123,13 +140,13 @@ class Reconciler:
         """Break waits at the next look."""
         self._interruptions = (*self._interruptions, interruption)
 
-    def shorten(self, identities: frozenset[str]) -> None:
-        """Let these vNPUs wait for the short pace only."""
-        self._shorten |= identities
+    def wish(self, identities: Iterable[str], request: ActionRequest, *, shorten: bool) -> None:
+        """Name who asks for a destruction in its record, and with `shorten` let these vNPUs wait for the short pace only."""
+        self._wishes = (*self._wishes, *(Wish(identity, request, shorten) for identity in identities))
 
-    def wish(self, identity: str, request: ActionRequest) -> None:
-        """Name in the record of a vNPU's destruction who asked for it; it goes its way like any other."""
-        self._wishes[identity] = request
+    def unwish(self, request: ActionRequest) -> None:
+        """Nobody follows up this request any more: what is left of its vNPUs goes its way like any other."""
+        self._wishes = tuple(wish for wish in self._wishes if wish.request.request_id != request.request_id)
 
     async def release_breaker(self) -> bool:
         """Agree to what was eligible while the breaker was latched; False: that could not be kept."""
@@ -174,30 +191,72 @@ class Reconciler:
         """Take a look in, and destroy what may be; `again` has everything looked at anew."""
         try:
             await self._take(seen, again)
+        except BaseException:
+            # What was not taken in to its end may have been against any vNPU.
+            self._progress = Progress()
+            raise
         finally:
             self._warden.cycle_ended()
 
     async def _take(self, seen: Seen, again: Callable[[], Awaitable[Seen]]) -> None:
-        if not self._is_loaded:
-            self._breaker, self._spent = await self._warden.load()
+        if self._acting is not None and not self._acting.done():
+            # Of a cycle that was broken off: what comes of it counts before anything else does.
+            await asyncio.wait({self._acting})
+        if not self._is_loaded and (kept := await self._warden.load()) is not None:
+            self._breaker, self._spent = kept
             self._is_loaded = True
-        # It is tried anew in each cycle: nothing else tells that the journal is back.
-        self._is_journal_refusing = False
         controls = await self._controls(seen)
         self._notice(controls)
         look = self._look(seen)
         self._take_in(look, seen, controls)
         self._spent = limits.begin_cycle(self._spent)
         eligible = limits.due(self.standing.judgements, self._progress)
+        if not eligible:
+            self._is_journal_refusing = False
         await self._watch(look, eligible)
         controls = await self._controls(seen)
         self._publish(look, seen, controls)
-        if not self.standing.permission.may_destroy:
+        # That the journal takes nothing is tried anew in each cycle: nothing else tells that it is back.
+        if not permission(replace(controls, is_journal_refusing=False), seen.blocked).may_destroy:
             return
         choice = limits.choose(eligible, self._spent, self._rates, self._clock.monotonic())
         for due in choice.chosen:
             if not await self._reclaim(due, again):
-                return
+                break
+        # What stopped it is to be seen before the next look.
+        self._allow(await self._controls(seen), seen.blocked)
+
+    def noticed(self) -> None:
+        """An administrator changed something of what stops reclaiming: it shows at once, and breaks waits even if it is taken back soon."""
+        if self._last_controls is None:
+            return
+        said, last = self._warden.controls(), self._last_controls
+        self._notice(
+            replace(
+                said,
+                kill_switch=last.kill_switch,
+                has_kubelet=last.has_kubelet,
+                is_breaker_latched=self._breaker.is_latched,
+                is_forbidden=self._is_forbidden,
+                is_journal_refusing=self._is_journal_refusing,
+            )
+        )
+        self._allow(self._last_controls, self._last_unknowns)
+
+    def pinned(self) -> None:
+        """Pins may be others than before: the wait of what is not pinned any more begins anew."""
+        report = self._warden.pins()
+        pinned = frozenset(one.view.identity for one in report.vnpus) if report is not None else frozenset[str]()
+        if gone := self._pinned - pinned:
+            self.interrupt(Interruption(Cut.UNPINNED, gone))
+        self._pinned = pinned
+
+    def forget(self) -> None:
+        """Nobody looks any more: nothing is known."""
+        self._progress, self._picture = Progress(), Picture()
+        self.standing = Standing({}, permission(Controls()))
+        self._warden.changed()
+        self._warden.cycle_ended()
 
     def _notice(self, controls: Controls) -> None:
         """Break every wait where less stands in the way than at the look before, or another mode is in force."""
@@ -211,15 +270,24 @@ class Reconciler:
         if before.kill_switch is not Switch.ABSENT and controls.kill_switch is Switch.ABSENT:
             self.interrupt(Interruption(Cut.KILL_SWITCH_REMOVED))
 
+    def _allow(self, controls: Controls, unknowns: tuple[Unknown, ...]) -> None:
+        self._last_unknowns = unknowns
+        self.standing = replace(self.standing, permission=permission(controls, unknowns))
+        self._warden.changed()
+
     def _look(self, seen: Seen) -> Look:
-        """Return the look as reclaiming sees it. Where nothing was seen of the NPUs there are none, and what was known is forgotten."""
-        picture = seen.gathered.parts.npus.value or Picture()
-        interruptions, self._interruptions = self._interruptions, ()
+        """Return the look as reclaiming sees it.
+
+        Where nothing was seen of the NPUs they are as they were seen last, so that none of them seems to have gone; the snapshot has no
+        card then, which shields them all.
+        """
+        if seen.gathered.parts.npus.value is not None:
+            self._picture = seen.gathered.parts.npus.value
+        picture = self._picture
         containers = seen.gathered.containers
         living = None if containers is None else frozenset(container_key(one) for one in containers if one.life is Life.LIVE)
         present = frozenset(vnpu.identity for vnpu in picture.vnpus)
-        self._shorten &= present
-        self._wishes = {identity: request for identity, request in self._wishes.items() if identity in present}
+        self._wishes = tuple(wish for wish in self._wishes if wish.identity in present)
         return take_look(
             picture,
             seen.snapshot if seen.is_listed else None,
@@ -230,31 +298,35 @@ class Reconciler:
             containers=containers,
             living=living,
             reach=self._reach,
-            interruptions=interruptions,
-            shorten=self._shorten,
+            interruptions=self._interruptions,
+            shorten=frozenset(wish.identity for wish in self._wishes if wish.shorten),
         )
 
     def _take_in(self, look: Look, seen: Seen, controls: Controls, progress: Progress | None = None) -> None:
         before = self._progress
         self._progress = step(before, look, self._bounds) if progress is None else progress
+        # Only now: those that came meanwhile, or with a look that broke off, are for the next one.
+        self._interruptions = self._interruptions[len(look.interruptions) :]
         judgements = verdict.judge(self._progress, look, self._bounds)
         self.counters += counters.of_look(before, self._progress, look, judgements)
         if seen.gathered.parts.npus.value is not None:
             # Where nothing was seen of the NPUs nothing went.
             self._history, went = history.see(self._history, look, self._progress, judgements)
-            self._tell_of(went)
+            self._tell_of(went, look)
         self._publish(look, seen, controls, judgements)
 
     def _publish(self, look: Look, seen: Seen, controls: Controls, judgements: Mapping[str, Judgement] | None = None) -> None:
         shown = self.standing.judgements if judgements is None else judgements
-        self.standing = Standing(shown, permission(controls, seen.blocked), look)
-        self._warden.changed()
+        self.standing = Standing(shown, self.standing.permission, look)
+        self._allow(controls, seen.blocked)
 
     async def _controls(self, seen: Seen) -> Controls:
         scan = seen.gathered.parts.kubelet.value
+        # Before the others are read: that takes a moment, in which an administrator may say something.
+        switch = await self._warden.switch()
         return replace(
             self._warden.controls(),
-            kill_switch=await self._warden.switch(),
+            kill_switch=switch,
             has_kubelet=scan is not None and scan.kubelet is not None,
             is_breaker_latched=self._breaker.is_latched,
             is_forbidden=self._is_forbidden,
@@ -273,7 +345,9 @@ class Reconciler:
                 reason="mass-reclaim",
                 evidence={"cards": cards, "vnpus": sorted(one.vdev for one in eligible)},
             )
-            await self._warden.keep(self._breaker, self._spent)
+            self._is_latch_kept = False
+        if self._breaker.is_latched and not self._is_latch_kept:
+            self._is_latch_kept = await self.keep()
 
     # --- a destruction -------------------------------------------------------------------------------------------------
     async def _reclaim(self, due: Due, again: Callable[[], Awaitable[Seen]]) -> bool:
@@ -293,7 +367,7 @@ class Reconciler:
             _expected(seen, due),
             now=self._clock.monotonic(),
             sequence=self._warden.sequence(due.vdev),
-            controls=controls,
+            controls=replace(controls, is_journal_refusing=False),
             spent=self._spent,
             rates=self._rates,
             bounds=self._bounds,
@@ -302,7 +376,8 @@ class Reconciler:
         await self._watch(fresh, limits.due(self.standing.judgements, self._progress))
         if isinstance(answer, Refuse):
             self._refused(due, answer.reason, answer.sentence)
-            return permission(replace(controls, is_breaker_latched=self._breaker.is_latched)).may_destroy
+            stops = replace(controls, is_breaker_latched=self._breaker.is_latched, is_journal_refusing=False)
+            return permission(stops).may_destroy
         # As a task of its own, which whoever cancels this one leaves alone: what was begun is begun, and has to be put on record.
         self._acting = asyncio.get_running_loop().create_task(self._destroy(answer, fresh, seen), name="destruction")
         await asyncio.shield(self._acting)
@@ -311,7 +386,8 @@ class Reconciler:
     async def _destroy(self, prepared: Prepared, fresh: Look, seen: Seen) -> None:
         """Put the intent on record, say the last word, ask the broker, and put on record what came of it."""
         expected, judgement = prepared.expected, prepared.judgement
-        request = self._wishes.get(judgement.identity) or ActionRequest(self._new_id(), None, Trigger.TIMER)
+        wished = next((wish.request for wish in self._wishes if wish.identity == judgement.identity), None)
+        request = wished or ActionRequest(self._new_id(), None, Trigger.TIMER)
         told = {**record.evidence(judgement, fresh, self._progress), "recreate": record.recreate_line(expected)}
         what = f"vNPU {expected.vdev} ({expected.template}) of card {judgement.card}"
         with self._audit.begin(
@@ -327,35 +403,40 @@ class Reconciler:
             if not await self._warden.keep(self._breaker, self._spent):
                 act.fail("not-saved", f"{what} is not destroyed after all: that it is tried could not be saved")
                 return
-            controls = await self._controls(seen)
             self._is_journal_refusing = not act.taken
-            last = contract.decide(
-                prepared,
-                now=self._clock.monotonic(),
-                sequence=self._warden.sequence(expected.vdev),
-                controls=replace(controls, is_journal_refusing=False),
-                is_intent_taken=act.taken,
-            )
-            if not isinstance(last, Go):
-                act.fail(last.reason, f"{what} is not destroyed after all: {last.sentence}")
+
+            async def last_word() -> Refuse | None:
+                controls = await self._controls(seen)
+                last = contract.decide(
+                    prepared,
+                    now=self._clock.monotonic(),
+                    sequence=self._warden.sequence(expected.vdev),
+                    controls=replace(controls, is_journal_refusing=False),
+                    is_intent_taken=act.taken,
+                )
+                if isinstance(last, Go):
+                    return contract.kept_since(prepared, self._interruptions, self._warden.pins())
+                return last
+
+            if (no := await last_word()) is not None:
+                act.fail(no.reason, f"{what} is not destroyed after all: {no.sentence}")
                 return
-            what_came = await self._warden.destroy(last.expected, seen.gathered.runtime, request.request_id)
-            self._conclude(prepared, what_came, fresh, request.request_id)
+            what_came = await self._warden.destroy(expected, seen.gathered.runtime, request.request_id, last_word)
+            self._conclude(prepared, what_came, request.request_id)
             if what_came.result is Result.DESTROYED:
                 act.succeed(f"{what} was destroyed; to make it again: {told['recreate']}", evidence=told)
             else:
                 act.fail(what_came.reason, f"{what}: {what_came.result}. {what_came.sentence}")
 
-    def _conclude(self, prepared: Prepared, what_came: Aftermath, fresh: Look, request_id: str) -> None:
+    def _conclude(self, prepared: Prepared, what_came: Aftermath, request_id: str) -> None:
         identity, now = prepared.chosen.due.identity, self._clock.monotonic()
         self._progress = aftermath.conclude(self._progress, identity, what_came, now)
         self._is_forbidden = self._is_forbidden or what_came.forbids
         self.counters += counters.of_destruction(what_came)
         usec = self._clock.realtime_usec()
         self._history, went = history.act(self._history, identity, request_id, what_came.result, at=now, at_usec=usec)
-        card = fresh.card(prepared.judgement.card)
         for gone in went:
-            self._warden.reclaimed(gone, card.phy if card is not None else -1)
+            self._warden.reclaimed(gone, prepared.expected.phy)
         if what_came.result is Result.DESTROYED:
             left = {name: one for name, one in self.standing.judgements.items() if one.identity != identity}
             self.standing = replace(self.standing, judgements=left)
@@ -371,8 +452,14 @@ class Reconciler:
             reason=code,
         )
 
-    def _tell_of(self, went: tuple[Gone, ...]) -> None:
+    def _tell_of(self, went: tuple[Gone, ...], look: Look) -> None:
         for gone in went:
+            if gone.fate is Fate.DESTROYED:
+                # It was not known what came of it, and now it is.
+                card = look.card(gone.was.card)
+                self.counters += counters.of_destruction(aftermath.called(Outcome.DESTROYED, None))
+                if card is not None:
+                    self._warden.reclaimed(gone, card.phy)
             if gone.fate is Fate.VANISHED_FOREIGN:
                 self._audit.transition(
                     f"vNPUs of card {gone.was.card}",
@@ -392,6 +479,7 @@ class Reconciler:
         if not task.done():
             _log.warning("a vNPU is still being destroyed; the broker is left alone, and another one waits for it")
             task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 def _expected(seen: Seen, due: Due) -> Expected | None:

@@ -24,11 +24,12 @@ if TYPE_CHECKING:  # a host without NPUs loads nothing of them
     from devward.npu.pins import PinReport
     from devward.npu.views import VnpuView
     from devward.reclaim.aftermath import Aftermath
+    from devward.reclaim.contract import Refuse
     from devward.reclaim.controls import Controls, Switch
     from devward.reclaim.history import Gone
     from devward.reclaim.keeping import Keeping
     from devward.reclaim.limits import Breaker, Spent
-    from devward.reclaim.reconciler import Reconciler
+    from devward.reclaim.reconciler import LastWord, Reconciler
     from devward.reclaim.verdict import Judgement
 
 _log = logging.getLogger(__name__)
@@ -56,13 +57,14 @@ class ReclaimRoom:
         new_id: Callable[[], str],
         no_reclaim: bool,
         pins: "Callable[[], PinReport | None]",
-        look: Callable[[], None],
+        look: Callable[[], bool],
         on_change: Callable[[], None],
         on_reclaimed: Callable[[int, int, str, str], None],
     ) -> None:
         """Load nothing yet.
 
-        `pins` returns how the pins stand, None where there is none. `look` has everything looked at soon, because an administrator asks.
+        `pins` returns how the pins stand, None where there is none. `look` has everything looked at soon, because an administrator asks;
+        False: nobody looks.
         `on_reclaimed` is told of each vNPU that was destroyed: its id, its card's physical id, its template, and the request.
         """
         self._config = config
@@ -71,6 +73,8 @@ class ReclaimRoom:
         self._state_directory = state_directory
         #: Why it is not known what an earlier run of the daemon left; empty: it is.
         self._problem = ""
+        #: What it left was read, be it damaged.
+        self._is_loaded = False
         self._audit = audit
         self._clock = clock
         self._new_id = new_id
@@ -229,8 +233,8 @@ class ReclaimRoom:
         except WorkerHung:
             return Switch.UNREADABLE
 
-    async def destroy(self, expected: "Expected", runtime: str | None, request_id: str) -> "Aftermath":
-        """Have the broker destroy a vNPU, once."""
+    async def destroy(self, expected: "Expected", runtime: str | None, request_id: str, last_word: "LastWord") -> "Aftermath":
+        """Have the broker destroy a vNPU, once, unless the last word, said when it is this question's turn, is against it."""
         from devward.npu.client import Unasked
         from devward.npu.facts import Refusal
         from devward.npu.protocol import DestroyAnswer, RefusedAnswer
@@ -238,7 +242,17 @@ class ReclaimRoom:
 
         if runtime is None:
             return aftermath.refused(Refusal.SCAN_UNKNOWN, None, "The Node does not say which runtime it has.")
-        answer = await self._npus.destroy(expected, runtime, request_id)
+        said: list[Refuse] = []
+
+        async def against() -> str:
+            if (no := await last_word()) is not None:
+                said.append(no)
+                return no.sentence
+            return ""
+
+        answer = await self._npus.destroy(expected, runtime, request_id, against)
+        if said:
+            return replace(aftermath.unasked(said[0].sentence), reason=said[0].reason)
         if isinstance(answer, DestroyAnswer):
             return aftermath.called(answer.outcome, answer.code)
         if isinstance(answer, RefusedAnswer):
@@ -278,14 +292,17 @@ class ReclaimRoom:
             reason=blocks[0][0] or now.value,
         )
 
-    async def load(self) -> "tuple[Breaker, Spent]":
-        """Return what an earlier run of the daemon left."""
-        from devward.reclaim.limits import Breaker, Spent
-
+    async def load(self) -> "tuple[Breaker, Spent] | None":
+        """Return what an earlier run of the daemon left; None: the file system does not tell for now."""
+        before = self._problem
         try:
             breaker, spent, self._problem = await self._worker.run(self._kept().load, SAVE_SECONDS)
         except WorkerHung as hung:
-            breaker, spent, self._problem = Breaker(), Spent(), printable(str(hung))
+            self._problem = printable(str(hung))
+            if self._problem != before:
+                self._audit.event("state-damaged", f"What is kept of reclaiming cannot be read, and nothing is reclaimed: {self._problem}")
+            return None
+        self._is_loaded = True
         if self._problem:
             self._audit.event("state-damaged", f"What is kept of reclaiming cannot be read, and nothing is reclaimed: {self._problem}")
         return breaker, spent
@@ -315,6 +332,11 @@ class ReclaimRoom:
         for future in waiting:
             if not future.done():
                 future.set_result(None)
+
+    def pins_changed(self) -> None:
+        """A pin came or went."""
+        if self._reconciler is not None:
+            self._reconciler.pinned()
 
     async def configure(self, config: ReclaimConfig) -> None:
         """Apply other settings; every wait begins anew, also where none of them is of reclaiming."""
@@ -375,13 +397,17 @@ class ReclaimRoom:
         """Have everything looked at now, and with a shorter wait as often as that takes; return what became of each."""
         if self._reconciler is None:
             return tuple(ActionResult(identity, Outcome.FAILURE, "not-evaluated") for identity in identities)
-        for identity in identities:
-            self._reconciler.wish(identity, request)
-        if shorten:
-            self._reconciler.shorten(frozenset(identities))
+        self._reconciler.wish(identities, request, shorten=shorten)
+        try:
+            return await self._follow_wish(self._reconciler, identities, shorten=shorten)
+        finally:
+            self._reconciler.unwish(request)
+
+    async def _follow_wish(self, reconciler: "Reconciler", identities: tuple[str, ...], *, shorten: bool) -> tuple[ActionResult, ...]:
         ends = self._clock.monotonic() + WISH_SECONDS
         while True:
-            await self._cycle()
+            if not await self._cycle():
+                return tuple(ActionResult(identity, Outcome.FAILURE, "not-evaluated") for identity in identities)
             results = tuple(map(self._outcome, identities))
             is_over = all(result is not None for result in results) or not shorten or self._clock.monotonic() >= ends
             if is_over:
@@ -389,17 +415,21 @@ class ReclaimRoom:
                     result or ActionResult(identity, Outcome.FAILURE, self._against(identity) or "limits")
                     for identity, result in zip(identities, results, strict=True)
                 )
-            await asyncio.sleep(self._reconciler.bounds.pace(is_short=True).interval)
+            await asyncio.sleep(reconciler.bounds.pace(is_short=True).interval)
 
-    async def _cycle(self) -> None:
-        """Wait for the end of a cycle that begins after this call."""
+    async def _cycle(self) -> bool:
+        """Wait for the end of a cycle that begins after this call; False: there is none."""
         for _ in range(2):
             # The first that ends may have begun before.
+            if not self._look():
+                return False
             future = asyncio.get_running_loop().create_future()
             self._waiting.append(future)
-            self._look()
-            # There may be no looks any more, as where the NPUs went or nobody is to be asked.
-            await asyncio.wait({future}, timeout=CYCLE_SECONDS)
+            # There may be no looks any more, as where the NPUs went.
+            done, _ = await asyncio.wait({future}, timeout=CYCLE_SECONDS)
+            if not done:
+                return False
+        return True
 
     def _outcome(self, identity: str) -> ActionResult | None:
         """Return what became of a vNPU; None: it still waits."""
@@ -409,13 +439,13 @@ class ReclaimRoom:
         reconciler = self._reconciler
         if reconciler is None:
             return ActionResult(identity, Outcome.FAILURE, "not-evaluated")
-        went = next((gone for gone in reversed(reconciler.history.gone) if gone.was.identity == identity), None)
-        if went is not None:
-            is_ours = went.fate is Fate.DESTROYED
-            return ActionResult(identity, Outcome.SUCCESS if is_ours else Outcome.FAILURE, "" if is_ours else went.fate.value)
         standing = reconciler.standing
         judgement = next((one for one in standing.judgements.values() if one.identity == identity), None)
         if judgement is None:
+            went = next((gone for gone in reversed(reconciler.history.gone) if gone.was.identity == identity), None)
+            if went is not None:
+                is_ours = went.fate is Fate.DESTROYED
+                return ActionResult(identity, Outcome.SUCCESS if is_ours else Outcome.FAILURE, "" if is_ours else went.fate.value)
             return ActionResult(identity, Outcome.FAILURE, "vnpu-gone")
         if judgement.verdict in SHIELDED:
             return ActionResult(identity, Outcome.FAILURE, judgement.reason)
@@ -449,7 +479,9 @@ class ReclaimRoom:
     async def set_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
         """Set the mode over the configuration's, until it is set again. To enforce is to take the pins that there are for all of them."""
 
-        if mode is ReclaimMode.ENFORCE and self._problem and self._reconciler is not None and await self._reconciler.keep():
+        # What was not read may be good: it is not written over.
+        is_damaged = bool(self._problem) and self._is_loaded
+        if mode is ReclaimMode.ENFORCE and is_damaged and self._reconciler is not None and await self._reconciler.keep():
             self._problem = ""
         return await self._change(request, "SetReclaimMode", f": {mode}", lambda state: state.with_reclaim_mode(mode))
 
@@ -467,12 +499,17 @@ class ReclaimRoom:
         with self._audit.begin("action", f"{member} was asked for{what}", member=member, request=request) as act:
             unchanged = change(self._remembered.state) == self._remembered.state
             saved = await self._remembered.update(change)
+            self._noticed()
             self._look()
             self._on_change()
             if saved and unchanged:
                 act.noop(f"{member}: nothing to change")
                 return (ActionResult("reclaim", Outcome.NOOP, Reason.OK),)
             return self._told(act, member, "reclaim", saved=saved, what=what)
+
+    def _noticed(self) -> None:
+        if self._reconciler is not None:
+            self._reconciler.noticed()
 
     @staticmethod
     def _told(act: Record, member: str, target: str, *, saved: bool, what: str = "") -> tuple[ActionResult, ...]:

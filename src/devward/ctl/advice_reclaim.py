@@ -1,0 +1,161 @@
+"""The advice about reclaiming, by the codes of devward.reclaim: why a vNPU stays or goes, and what stops reclaiming as a whole. Pure.
+
+VNPU stands in commands for the vNPU that is asked about, REASON and NODE_UID for what the reader fills in.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from devward import names
+from devward.ctl.step import Advice, Step
+
+
+def _step(text: str, *commands: str) -> Step:
+    return Step(text, commands)
+
+
+_NOBODY_AFFECTED: Final = "Containers that run, and Pods that start, are not affected."
+_STAYS: Final = f"The vNPU counts as used, and is left alone. {_NOBODY_AFFECTED}"
+_UNTOLD: Final = f"What cannot be told counts as use: the vNPU is left alone, and it waits anew once it can be told. {_NOBODY_AFFECTED}"
+_OBSERVED: Final = f"devward only observes the vNPU. {_NOBODY_AFFECTED}"
+_WAITS: Final = (
+    "Nobody has the vNPU as far as can be seen. If it stays so for the whole wait, devward destroys it, and its AI cores are free again."
+    " Whoever shows up as its owner before ends the wait."
+)
+_DUE: Final = (
+    "devward destroys the vNPU at one of the next looks, unless something stops reclaiming or limits it. Lost is then a vNPU that an"
+    " administrator made by hand on an NPU of HAMi's with a template of HAMi's and did not pin, or that of a stopped container which no"
+    " kubelet started."
+)
+_GONE: Final = "Whoever needs a vNPU gets a new one from its device plugin. The record in the journal has what was known of this one."
+_LATER: Final = f"The vNPU waits and loses nothing of its wait. {_NOBODY_AFFECTED}"
+_NOTHING: Final = f"No vNPU is destroyed while this lasts. {_NOBODY_AFFECTED}"
+_NOT_THIS_TIME: Final = f"The vNPU was not destroyed, and nothing was done to it. {_NOBODY_AFFECTED}"
+
+_FINE: Final = _step("Nothing needs to be done.")
+_ITSELF: Final = _step("Nothing needs to be done: it ends by itself.")
+_EXPLAIN: Final = _step("See all that is known of it.", "devwardctl explain VNPU")
+KEEP: Final = _step("To keep it for ever, whatever becomes of its owner:", "devwardctl pin VNPU --reason REASON")
+STOP: Final = _step(
+    "To stop all reclaiming, for a while or until it is turned on again:",
+    "devwardctl pause reclaim 1h REASON",
+    "devwardctl mode reclaim off",
+)
+SOONER: Final = _step("To have it reclaimed with a shorter wait, by the same evidence:", "devwardctl reclaim now VNPU --shorten")
+_PINS: Final = _step("See what is pinned, by whom and why.", "devwardctl pins")
+_STATE: Final = _step("See the state directory and its file system.", "ls -l /var/lib/devward", "df /var/lib/devward")
+_STATE_ANEW: Final = _step(
+    "Look at the pins, set those that are missing, and then enforce again: that takes the pins that there are for all of them.",
+    "devwardctl pins",
+    "devwardctl mode reclaim enforce",
+)
+_BROKER: Final = _step(
+    "See what the broker says.", "systemctl status devward-dcmi.socket devward-dcmi.service", "journalctl -u devward-dcmi.service -n 50"
+)
+_CARDS: Final = _step("See the NPUs and what is in doubt of them.", "devwardctl cards", "devwardctl findings")
+_JOURNAL: Final = _step("See the journal's own service.", "systemctl status systemd-journald.service", "journalctl --disk-usage")
+_CONFIG: Final = _step("See the settings in force.", "devwardctl config")
+_HISTORY: Final = _step("See what was on record of it.", "devwardctl history --vnpu VNPU")
+_REPORT: Final = _step("If it stays, collect what is needed to find it.", "devwardctl report")
+_OTHERS: Final = _step("Find what else destroys vNPUs on this node, such as an older HAMi with a cleanup of its own, and turn that off.")
+
+#: Why a vNPU has its verdict, by the codes of devward.reclaim.reasons.
+WHY_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
+    {
+        "driver-says-used": Advice(_STAYS, (_FINE,)),
+        "pinned": Advice(_STAYS, (_PINS, _step("To let it go its way:", "devwardctl unpin VNPU"))),
+        "maybe-pinned": Advice(_STAYS, (_PINS, _CARDS)),
+        "held-on-host": Advice(_STAYS, (_EXPLAIN,)),
+        "pins-unreadable": Advice(_UNTOLD, (_STATE, _STATE_ANEW)),
+        "not-evaluated": Advice(_UNTOLD, (_ITSELF, _step("To have it looked at now:", "devwardctl rescan"))),
+        "not-followed": Advice(_UNTOLD, (_ITSELF,)),
+        "look-outdated": Advice(_UNTOLD, (_ITSELF,)),
+        "card-unknown": Advice(_UNTOLD, (_EXPLAIN,)),
+        "card-not-seen": Advice(_UNTOLD, (_CARDS, _BROKER)),
+        "use-not-told": Advice(_UNTOLD, (_BROKER,)),
+        "identity-unknown": Advice(_UNTOLD, (_CARDS, _BROKER)),
+        "identity-shared": Advice(_UNTOLD, (_CARDS, _BROKER)),
+        "host-unknown": Advice(_UNTOLD, (_EXPLAIN, _BROKER)),
+        "host-not-asked": Advice(_UNTOLD, (_ITSELF,)),
+        "card-protected": Advice(_STAYS, (_EXPLAIN,)),
+        "card-named-by-container": Advice(_STAYS, (_EXPLAIN,)),
+        "vnpu-has-no-node": Advice(_OBSERVED, (_FINE,)),
+        "card-not-selected": Advice(_OBSERVED, (_CONFIG,)),
+        "card-not-hamis": Advice(_OBSERVED, (_EXPLAIN, _CONFIG)),
+        "just-seen": Advice(_WAITS, (KEEP, SOONER)),
+        "waiting-for-confirmations": Advice(_WAITS, (KEEP, SOONER)),
+        "waiting-for-grace": Advice(_WAITS, (KEEP, SOONER)),
+        "waiting-for-another-round": Advice(_WAITS, (_HISTORY, _BROKER, KEEP)),
+        "confirmed": Advice(_DUE, (KEEP, STOP)),
+        "hami-locked": Advice(_LATER, (_ITSELF, KEEP)),
+        "reclaimed": Advice(_GONE, (_HISTORY,)),
+        "gone-under-its-owner": Advice("The container that had the vNPU lives, and has lost it.", (_HISTORY, _OTHERS)),
+        "went-by-itself": Advice(_GONE, (_FINE,)),
+        "another-has-its-id": Advice("The wait of the former one counts nothing for the one that has its id now.", (_FINE,)),
+    }
+)
+#: What stops reclaiming as a whole, by the codes of devward.reclaim.controls.
+BLOCKED_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
+    {
+        "mode-off": Advice(_NOTHING, (_step("To turn it on; every vNPU then waits anew.", "devwardctl mode reclaim enforce"),)),
+        "paused": Advice(_NOTHING, (_step("It ends by itself. To end it sooner:", "devwardctl resume reclaim"),)),
+        "mode-observe": Advice(
+            f"The verdicts show what would be reclaimed. {_NOTHING}",
+            (
+                _step("See what would be destroyed now.", "devwardctl reclaim now --dry-run"),
+                _step("To have it done from now on; every vNPU then waits anew.", "devwardctl mode reclaim enforce"),
+            ),
+        ),
+        "mass-reclaim": Advice(
+            f"{_NOTHING} So many at a time rather mean that Pods or evidence vanished than that nobody owns them.",
+            (
+                _step("See which they are, and by what.", "devwardctl vnpus", "devwardctl history --event mass-reclaim"),
+                _step("If they really belong to nobody, agree to them.", "devwardctl reclaim release"),
+            ),
+        ),
+        "kill-switch": Advice(
+            _NOTHING, (_step("Whoever set it had a reason. To take it away; every vNPU then waits anew.", f"rm {names.KILL_SWITCH}"),)
+        ),
+        "kill-switch-unreadable": Advice(_NOTHING, (_step("See the directory.", "ls -ld /etc/devward", f"ls -l {names.KILL_SWITCH}"),)),
+        "no-reclaim": Advice(
+            _NOTHING,
+            (_step("See how devwardd is started, and take --no-reclaim away if it is not meant.", "systemctl cat devward.service"),),
+        ),
+        "no-kubelet": Advice(
+            _NOTHING,
+            (_step("On a host without Kubernetes nothing needs to be done. Else see the kubelet.", "systemctl status kubelet.service"),),
+        ),
+        "destroying-not-permitted": Advice(
+            _NOTHING,
+            (_BROKER, _step("Once it may, let devward try again.", "devwardctl reload")),
+        ),
+        "journal-refuses": Advice(f"Nothing is destroyed without a record. {_NOTHING}", (_JOURNAL,)),
+        "state-damaged": Advice(_NOTHING, (_STATE, _STATE_ANEW)),
+        "pins-unreadable": Advice(_NOTHING, (_STATE, _STATE_ANEW)),
+        "stopping": Advice(_NOTHING, (_FINE,)),
+    }
+)
+#: Why a vNPU that is due is not destroyed in this cycle, by the codes of devward.reclaim.limits.
+LIMIT_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
+    {code: Advice(_LATER, (_ITSELF, _CONFIG)) for code in ("limit-per-card", "limit-per-node", "limit-per-hour")}
+)
+#: Why a vNPU was not destroyed after all, by the codes of devward.reclaim.contract.
+NO_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
+    {
+        "evidence-not-fresh": Advice(_NOT_THIS_TIME, (_ITSELF,)),
+        "evidence-too-old": Advice(_NOT_THIS_TIME, (_ITSELF, _REPORT)),
+        "vnpu-gone": Advice(_NOT_THIS_TIME, (_FINE,)),
+        "device-events-unread": Advice(_NOT_THIS_TIME, (_ITSELF, _REPORT)),
+        "device-events-seen": Advice(_NOT_THIS_TIME, (_ITSELF,)),
+        "vnpu-not-described": Advice(_NOT_THIS_TIME, (_CARDS, _BROKER)),
+        "description-differs": Advice(_NOT_THIS_TIME, (_CARDS, _REPORT)),
+        "id-outside-window": Advice(_NOT_THIS_TIME, (_CARDS, _BROKER)),
+        "intent-not-recorded": Advice(_NOT_THIS_TIME, (_JOURNAL,)),
+    }
+)
+
+
+def filled(step: Step, vnpu: str) -> Step:
+    """Return a step with the name of the vNPU in its commands."""
+    return Step(step.text, tuple(command.replace("VNPU", vnpu) for command in step.commands))

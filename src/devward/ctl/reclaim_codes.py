@@ -1,0 +1,57 @@
+"""What the daemon's own tables say of the codes of reclaiming.
+
+They are read only where such a code is asked about: with all that stands behind them they take longer to load than most commands need as
+a whole.
+"""
+
+from collections.abc import Mapping
+
+from devward.ctl.advice_reclaim import BLOCKED_ADVICE, LIMIT_ADVICE, NO_ADVICE, WHY_ADVICE
+from devward.ctl.step import Advice
+
+#: By what it is about, in the order in which it is told.
+_ABOUT = (
+    ("vNPU", WHY_ADVICE),
+    ("reclaiming as a whole", BLOCKED_ADVICE),
+    ("vNPU that is due", LIMIT_ADVICE),
+    ("vNPU that was to be destroyed", NO_ADVICE),
+)
+
+
+def is_code(code: str) -> bool:
+    """Whether it is a code of reclaiming."""
+    return any(code in advice for _, advice in _ABOUT)
+
+
+def codes() -> list[str]:
+    """Return every code of reclaiming, each once."""
+    return list(dict.fromkeys(code for _, advice in _ABOUT for code in advice))
+
+
+def meanings(code: str) -> list[tuple[str, str, Advice]]:
+    """Return what a code is about, its sentence and the advice; a word that is a code twice has two."""
+    return [(about, _texts(about)[code], advice[code]) for about, advice in _ABOUT if code in advice]
+
+
+def sentence(code: str) -> str:
+    """Return the first sentence for a code, as of a vNPU; empty where it is none of reclaiming."""
+    return next((_texts(about)[code] for about, advice in _ABOUT if code in advice), "")
+
+
+def _texts(about: str) -> Mapping[str, str]:
+    # The keys are StrEnum members, which are found by their values.
+    if about == "vNPU":
+        from devward.reclaim.reasons import WHY_TEXT
+
+        return {str(code): text for code, text in WHY_TEXT.items()}
+    if about == "reclaiming as a whole":
+        from devward.reclaim.controls import BLOCKED_TEXT
+
+        return {str(code): text for code, text in BLOCKED_TEXT.items()}
+    if about == "vNPU that is due":
+        from devward.reclaim.limits import LIMIT_TEXT
+
+        return {str(code): text for code, text in LIMIT_TEXT.items()}
+    from devward.reclaim.contract import NO_TEXT
+
+    return {str(code): text for code, text in NO_TEXT.items()}

@@ -1,0 +1,146 @@
+"""What it costs to know who owns the vNPUs of a full node: the daemon's looks, and the broker's share of them, by the processor's time.
+
+The daemon's times are divided, so that there is a look a second; each does what it does once a minute elsewhere. The API server, with TLS,
+is a stand-in in the bench's own process. Every Pod has a live bundle; the host is a tree of files.
+"""
+
+import contextlib
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.figure import Bar, Figure, Figures
+from bench.setting import Broken, cpu_seconds, memory, need_kvm, scratch
+from bench.snapshot import PODS, full_checkpoint, full_dies, full_list, pod_uid, registered
+from devward.npu.protocol import ListAnswer, ListRequest
+from sim.bundle_host import made
+from sim.daemon_process import wait_for
+from sim.dcmi_broker import BrokerHost
+from sim.dcmi_simulator import DcmiSimulator, Vnpu, build_library
+from sim.npu_node import SHARED, NpuNode
+from sim.owned_node import SCALED, OwnedNode
+
+TEMPLATE = "vir05_1c_8g"
+PER_CARD = 16
+#: Seconds between looks here, and the looks of one value.
+INTERVAL = 60 / float(SCALED[1])
+LOOKS = 5
+#: Of the whole cycle in DESIGN.md, of which a look is all but the destroying; the descriptor scan apart.
+WHOLE = Bar("median", 120)
+LIGHT = Bar("median", 5)
+
+
+def measure(quick: bool) -> Figures:
+    """Yield what a whole look costs, and one that nobody needs as no vNPU is idle."""
+    need_kvm()
+    with tempfile.TemporaryDirectory(prefix="devward-bench-") as cache:
+        try:
+            library = build_library(Path(cache))
+        except (OSError, RuntimeError) as error:
+            raise Broken(f"the simulated library cannot be built: {error}") from error
+        with _full_node(library) as owned:
+            yield from _whole(owned, 2 if quick else 10)
+            yield from _without_idle(owned, 2 if quick else 10)
+
+
+@contextlib.contextmanager
+def _full_node(library: Path) -> Iterator[OwnedNode]:
+    """A full node whose Pods and cards are all known."""
+    with scratch() as directory, BrokerHost() as host, DcmiSimulator(host.directory / "node", library) as simulator:
+        simulator.install(host.library)
+        node = NpuNode(directory, host, simulator, program=SCALED)
+        dies = full_dies()
+        chips = [simulator.add_chip("910B4", vdie=die) for die in dies]
+        vdevs = [(chip, chip.first_vdev + place) for chip in chips for place in range(PER_CARD)]
+        with simulator.edit() as state:
+            state.vnpus.extend(Vnpu(chip.card, chip.dev, vdev, TEMPLATE, vfid=None, aic=5, memory=8192, aicpu=1) for chip, vdev in vdevs)
+        with OwnedNode(node) as owned, node.daemon as daemon:
+            _bundles(owned)
+            owned.checkpoint.write_bytes(full_checkpoint())
+            owned.api.bodies["pods"] = full_list(dies)
+            broker = host.start(simulator.environment)
+            with host.connect() as connection:
+                if not isinstance(connection.ask(ListRequest(1)), ListAnswer):
+                    raise Broken("the broker does not list the simulated NPUs")
+            assert broker.pid
+            daemon.start()
+            node.make(*SHARED, *(f"davinci{chip.phy}" for chip in chips), *(f"vdavinci{vdev}" for _, vdev in vdevs))
+            wait_for(lambda: _known(owned, dies), deadline=120, what="the owners of all vNPUs")
+            yield owned
+
+
+def _bundles(owned: OwnedNode) -> None:
+    """Let every Pod have a live container."""
+    text = json.dumps(made("containerd-vnpu.json"))
+    recorded = made("containerd-vnpu.json")["annotations"]["io.kubernetes.cri.sandbox-uid"]
+    for index in range(PODS):
+        uid = pod_uid(index)
+        own = text.replace(recorded, uid).replace(recorded.replace("-", "_"), uid.replace("-", "_"))
+        owned.witnessed.process(10_000 + index)
+        owned.witnessed.bundles.task(f"{index:064x}", json.loads(own), pid=10_000 + index)
+
+
+def _known(owned: OwnedNode, dies: list[str]) -> bool:
+    """Whether nothing is unknown of the node any more and HAMi manages its cards; it reports once more."""
+    owned.beat("11")
+    owned.api.bodies["node"] = registered(owned.api.bodies["node"], dies)
+    said = owned.daemon.describe()["ownership"]
+    if not isinstance(said, dict) or said["blocked"]:
+        return False
+    return len(said["cards"]) == len(dies) and all(card["claims"] and card["managed"] == "managed" for card in said["cards"])
+
+
+def _spent(owned: OwnedNode) -> dict[str, float]:
+    return {name: cpu_seconds(pid) * 1000 for name, pid in _pids(owned).items()}
+
+
+def _pids(owned: OwnedNode) -> dict[str, int]:
+    return {"daemon": owned.daemon.pid, "broker": owned.node.host.processes[-1].pid}
+
+
+def _whole(owned: OwnedNode, count: int) -> Figures:
+    """Looks at everything, a second apart."""
+    values: dict[str, list[float]] = {name: [] for name in _pids(owned)}
+    for _ in range(count):
+        before, asked = _spent(owned), len(owned.api.asked("pods"))
+        time.sleep(LOOKS * INTERVAL)
+        after, looks = _spent(owned), len(owned.api.asked("pods")) - asked
+        if not looks:
+            raise Broken("nobody asked for the Pods")
+        for name, taken in values.items():
+            taken.append((after[name] - before[name]) / looks)
+    note = f"{PODS} Pods and bundles, 16 x {PER_CARD} idle vNPUs; the list of NPUs and the search for descriptors are in it"
+    yield Figure("owners: daemon's CPU, a whole look", "ms", values["daemon"], WHOLE, note, n=count * LOOKS)
+    yield Figure("owners: broker's CPU, a whole look", "ms", values["broker"], None, "", n=count * LOOKS)
+    for name, pid, limit in ((name, pid, {"daemon": 90, "broker": 16}[name]) for name, pid in _pids(owned).items()):
+        used = memory(pid)
+        yield Figure(f"owners: {name}'s PSS", "MB", [used["pss"]], Bar("median", limit), f"peak RSS {used['peak']:.1f} MB")
+
+
+def _without_idle(owned: OwnedNode, count: int) -> Figures:
+    """Looks where every vNPU is in use: each fifth asks for all but the Pods, as there."""
+    with owned.node.simulator.edit() as state:
+        for vnpu in state.vnpus:
+            vnpu.used = 1
+    owned.daemon.call("Rescan", "t", "0")
+    wait_for(lambda: _listed(owned) is False, deadline=60, what="a look without Pods")
+    asked = len(owned.api.asked("pods"))
+    values: dict[str, list[float]] = {name: [] for name in _pids(owned)}
+    for _ in range(count):
+        before = _spent(owned)
+        time.sleep(LOOKS * INTERVAL)
+        after = _spent(owned)
+        for name, taken in values.items():
+            taken.append((after[name] - before[name]) / LOOKS)
+    if len(owned.api.asked("pods")) != asked:
+        raise Broken("the Pods were asked for though no vNPU is idle")
+    note = "each fifth asks for Node, Lease and host"
+    yield Figure("owners: daemon's CPU, no idle vNPU", "ms", values["daemon"], LIGHT, note, n=count * LOOKS)
+    yield Figure("owners: broker's CPU, no idle vNPU", "ms", values["broker"], None, note, n=count * LOOKS)
+
+
+def _listed(owned: OwnedNode) -> bool:
+    said = owned.daemon.describe()["ownership"]
+    return bool(said["listed"]) if isinstance(said, dict) else True
