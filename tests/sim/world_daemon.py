@@ -1,0 +1,282 @@
+"""The daemon of the world: gathers what there is to be seen, part by part, and lets a reclaimer decide; the world may step in between.
+
+The pure code is the real one: the picture of NPUs, the snapshot of claims, pins, and what is kept over a restart. What the reclaimer is,
+the real core or a naive one, is for the caller to say.
+"""
+
+import json
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, Protocol
+
+from devward.cluster import readings
+from devward.cluster.claims import HostEvidence, Moment
+from devward.cluster.life import Life
+from devward.cluster.managers import Drivers
+from devward.cluster.node import parse_lease, parse_node
+from devward.cluster.parts import HostFacts, Part, Parts, SnapshotBounds
+from devward.cluster.podlist import parse_pod_list
+from devward.cluster.recollection import Recollection, from_values, to_values
+from devward.cluster.snapshot import take_snapshot
+from devward.cluster.views import Snapshot
+from devward.cluster.witness import WitnessedHost
+from devward.model import Pin, Reason, ReclaimMode
+from devward.npu.facts import Expected, Inventory, Node
+from devward.npu.inventory import Picture, Unavailable, assess
+from devward.npu.memory import NO_MEMORY
+from devward.npu.pins import PinReport, Sight, judge
+from devward.reclaim.asking import needs_pods
+from devward.reclaim.confirmation import Bounds
+from devward.reclaim.controls import Controls, Switch
+from devward.reclaim.limits import Rates
+from devward.reclaim.look import Cut, Interruption, Look, VnpuFacts, container_key, take_look
+from sim.recorded_cluster import MACHINE_ID, NODE
+from sim.world import World
+from sim.world_broker import Blind, Broker, Said
+
+# The parsers of the API server's bodies have no state, and most bodies come again.
+for _parser in (parse_node, parse_lease, parse_pod_list):
+    setattr(readings, _parser.__name__, lru_cache(64)(_parser))
+
+#: At which the world may step in; the caller gets each.
+Step = Generator[str, None, None]
+_BOUNDS: Final = SnapshotBounds()
+
+
+class Reclaimer(Protocol):
+    """What decides. One of them lives as long as the daemon runs."""
+
+    def asks(self, picture: Picture, pins: PinReport) -> frozenset[str]:
+        """Return the names of the vNPUs for which the host is searched at this look."""
+
+    def choose(self, look: Look, controls: Controls) -> Sequence[VnpuFacts]:
+        """Take a look in, and return which vNPUs are to be destroyed in this cycle, in their order."""
+
+    def prepare(
+        self, vnpu: VnpuFacts, was: int, fresh: Look, expected: Expected | None, at: float, sequence: int | None, controls: Controls
+    ) -> bool:
+        """Hold one of them against a fresh look; `was` is how often its node came or went when it was chosen, `sequence` how often now."""
+
+    def decide(self, at: float, sequence: int | None, controls: Controls, *, is_intent_taken: bool) -> Expected | None:
+        """Decide at the very last about the one that was prepared: what the broker is told, or None."""
+
+    def conclude(self, said: Said, at: float) -> None:
+        """Take in what the broker answered for it."""
+
+    def release(self) -> None:
+        """Do what an administrator means by releasing the breaker."""
+
+    @property
+    def is_latched(self) -> bool:
+        """Whether the breaker holds everything up."""
+
+    #: The library said that this process may not destroy.
+    is_forbidden: bool
+
+
+class Watcher(Protocol):
+    """Who is told what the daemon sees and does."""
+
+    def begun(self, daemon: "Daemon") -> None:
+        """A daemon was started: nothing is inherited but what is kept."""
+
+    def looked(self, look: Look, picture: Picture) -> None:
+        """A look was taken."""
+
+    def asked(self, vnpu: VnpuFacts, fresh: Look, expected: Expected) -> None:
+        """The broker is about to be asked to destroy."""
+
+    def answered(self, vnpu: VnpuFacts, said: Said) -> None:
+        """The broker answered."""
+
+    def cycled(self) -> None:
+        """A cycle is over."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """What an administrator has set, and what is kept of it when the daemon ends."""
+
+    bounds: Bounds = field(default_factory=Bounds)
+    rates: Rates = field(default_factory=Rates)
+    mode: ReclaimMode = ReclaimMode.ENFORCE
+    paused: bool = False
+    kill_switch: Switch = Switch.ABSENT
+    pins: tuple[Pin, ...] = ()
+    accepted: str = ""
+    #: The journal takes records.
+    journal: bool = True
+    #: What the reclaimer keeps, as values of JSON; None: nothing yet.
+    kept_of_reclaiming: object = None
+    #: What is in the state file; anything but a Recollection is a damaged one.
+    kept: object = field(default_factory=Recollection)
+
+
+class Daemon:
+    """One run of the daemon after the other."""
+
+    def __init__(self, world: World, broker: Broker, settings: Settings, watcher: Watcher, make: Callable[["Daemon"], Reclaimer]) -> None:
+        """`make` returns the reclaimer of a run."""
+        self.world = world
+        self.broker = broker
+        self.settings = settings
+        self._watcher = watcher
+        self._make = make
+        #: How long each step takes, in seconds.
+        self.pace = 0.05
+        self.next_at = 0.0
+        self.cycles = 0
+        self.runs = 0
+        #: When the last look was taken.
+        self.looked_at = 0.0
+        self.start()
+
+    def start(self) -> None:
+        """Begin a run: all that is known is what was kept."""
+        kept = self.settings.kept
+        # What is kept goes through a file.
+        self.known = from_values(json.loads(json.dumps(to_values(kept) if isinstance(kept, Recollection) else kept)))
+        self._npus = NO_MEMORY
+        self._interruptions: list[Interruption] = [Interruption(Cut.RESTARTED)] if self.runs else []
+        self.picture = Picture(in_doubt=True)
+        self.snapshot: Snapshot | None = None
+        self.reclaimer = self._make(self)
+        self.runs += 1
+        self.next_at = self.world.time.now + 1.0
+        self.looked_at = 0.0
+        self._watcher.begun(self)
+
+    def interrupt(self, cut: Cut, which: frozenset[str] = frozenset()) -> None:
+        """Take note of what breaks every wait."""
+        self._interruptions.append(Interruption(cut, which))
+
+    def controls(self) -> Controls:
+        """Return what can stop reclaiming, as it is now."""
+        settings = self.settings
+        kubelet = self.world.kubelet.scan().kubelet
+        return Controls(settings.mode, settings.paused, settings.kill_switch, has_kubelet=kubelet is not None)
+
+    # --- one cycle -----------------------------------------------------------------------------------------------------
+    def cycle(self) -> Step:
+        """Look, decide, and destroy what is due."""
+        self.cycles += 1
+        look = yield from self._look()
+        for vnpu in self.reclaimer.choose(look, self.controls()):
+            yield from self._destroy(vnpu)
+        self._watcher.cycled()
+
+    def _destroy(self, vnpu: VnpuFacts) -> Step:
+        # Where the broker checks nothing, nothing may happen once the fresh evidence is taken.
+        is_last = self.broker.blind is Blind.BROKER
+        was, losses = self._sequence(vnpu.vdev), self.world.hardware.losses
+        yield "chosen"
+        fresh = self._at_once() if is_last else (yield from self._look())
+        pins = self.settings.pins
+        expected = self.expected(vnpu.identity)
+        at, sequence = self.world.time.now, self._drained(vnpu.vdev, losses)
+        if not self.reclaimer.prepare(vnpu, was, fresh, expected, at, sequence, self.controls()):
+            self.world.tell(f"vNPU {vnpu.vdev} is left alone after all")
+            return
+        if not is_last:
+            yield "recorded"
+        at, sequence = self.world.time.now, self._drained(vnpu.vdev, losses)
+        wanted = self.reclaimer.decide(at, sequence, self.controls(), is_intent_taken=self.settings.journal)
+        if wanted is None or pins != self.settings.pins:
+            self.world.tell(f"vNPU {vnpu.vdev} is left alone at the last moment")
+            return
+        self._watcher.asked(vnpu, fresh, wanted)
+        if not is_last:
+            yield "asked"
+        said = self.broker.destroy(wanted)
+        yield "answered"
+        self.world.tell(f"vNPU {vnpu.vdev}: {said.outcome or said.refusal or 'no answer'}")
+        self.reclaimer.conclude(said, self.world.time.now)
+        self._watcher.answered(vnpu, said)
+
+    def _at_once(self) -> Look:
+        """Look, and let nothing happen meanwhile."""
+        look = self._look()
+        try:
+            while True:
+                next(look)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def _sequence(self, vdev: int) -> int:
+        return self.world.hardware.sequences[f"vdavinci{vdev}"]
+
+    def _drained(self, vdev: int, losses: int) -> int | None:
+        return self._sequence(vdev) if self.world.hardware.losses == losses else None
+
+    def expected(self, identity: str) -> Expected | None:
+        """Return a vNPU as the broker is to find it; None: that cannot be told."""
+        view = next((view for view in self.picture.vnpus if view.identity == identity), None)
+        card = next((card for card in self.picture.cards if view is not None and card.name == view.card), None)
+        node = (self._surroundings.nodes or {}).get(f"vdavinci{view.vdev}") if view is not None else None
+        if view is None or card is None or node is None:
+            return None
+        at = Node(node.inode, node.ctime_ns, node.major, node.minor)
+        return Expected(self.world.boot_id, card.card, card.device, card.phy_id, card.die_id, view.vdev, view.vfid, view.template, at)
+
+    # --- one look ------------------------------------------------------------------------------------------------------
+    def _look(self) -> Generator[str, None, Look]:
+        world = self.world
+        said = self.broker.list()
+        if isinstance(said, Inventory) and said.boot_id != world.boot_id:
+            said = Unavailable(Reason.NPU_BROKER_GARBLED, "it tells of another boot than this one")
+        self._surroundings = self.broker.surroundings()
+        listed_at = world.time.now
+        self.picture, self._npus = assess(said, self._surroundings, self._npus, world.time.realtime_usec)
+        npus = Part(listed_at, self.picture)
+        yield "listed"
+        interruptions, self._interruptions = self._interruptions, []
+        sight = Sight(self.picture.cards, self.picture.vnpus, self.picture.lasting, self.picture.in_doubt)
+        pins = judge(self.settings.pins, sight)
+        if not needs_pods(self.picture):
+            now = self._now()
+            at, at_usec = now.monotonic, now.realtime_usec
+            look = take_look(self.picture, None, {}, pins, at=at, at_usec=at_usec, interruptions=interruptions)
+            return self._seen(look)
+        answers = {}
+        for part in ("node", "lease", "pods"):
+            asked_at = world.time.now
+            yield part
+            answers[part] = world.api.get(part, asked_at, world.time.now)
+        if world.api.is_true:
+            for pod in world.api.pods.values():
+                pod.noted = True
+        checkpoint = Part(world.time.now, world.kubelet.read())
+        yield "checkpoint"
+        drivers = Part(world.time.now, Drivers(world.drivers))
+        seen_at = world.time.now
+        kubelet = Part(seen_at, world.kubelet.scan())
+        asked = self.reclaimer.asks(self.picture, pins)
+        statement = self.broker.witness(view.vdev for view in self.picture.vnpus if view.name in asked)
+        host: Part[HostEvidence] = Part(seen_at, WitnessedHost(statement))
+        yield "witnessed"
+        parts = Parts(**answers, checkpoint=checkpoint, kubelet=kubelet, drivers=drivers, host=host, npus=npus)
+        facts = HostFacts(NODE, world.boot_id, frozenset({MACHINE_ID}))
+        now = self._now()
+        snapshot, self.known = take_snapshot(parts, facts, self.known, now, accepted=self.settings.accepted, bounds=_BOUNDS)
+        self.snapshot = snapshot
+        self.settings.kept = self.known
+        sights = {sight.vnpu.vdev: sight for sight in statement.vnpus} if statement is not None else {}
+        look = take_look(
+            self.picture,
+            snapshot,
+            {view.name: sights[view.vdev] for view in self.picture.vnpus if view.vdev in sights},
+            pins,
+            containers=statement.containers if statement is not None else None,
+            living=None if statement is None else frozenset(container_key(one) for one in statement.containers if one.life is Life.LIVE),
+            interruptions=interruptions,
+        )
+        return self._seen(look)
+
+    def _seen(self, look: Look) -> Look:
+        self.looked_at = look.at
+        self._watcher.looked(look, self.picture)
+        return look
+
+    def _now(self) -> Moment:
+        return Moment(self.world.time.now, self.world.time.realtime_usec)
