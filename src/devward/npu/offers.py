@@ -107,8 +107,8 @@ def withheld(die: str, cards: Sequence[CardView], outfit: Outfit | None, claims:
 
 
 def _claimed(die: str, outfit: Outfit, claims: Claims) -> tuple[Reason, str] | None:
-    """Return why an NPU may be a Pod's, as code and sentence; without a kubelet there is no Pod."""
-    found = claims(die) if outfit.kubelet else None
+    """Return why an NPU may be a Pod's, as code and sentence; without a kubelet there is no Pod, and where nothing is pinned no matter."""
+    found = claims(die) if outfit.kubelet not in ("", NOT_LOOKED_FOR) else None
     if found is None:
         return None
     reason, detail = found
