@@ -412,3 +412,27 @@ def test_a_real_socket_in_the_hosts_own_list() -> None:
             (directory / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in line))
             found = kubelet_of(find_kubelet(str(host.proc), vantage=everybody))
             assert (found.pid, found.plugins_name) == (process.pid, str(plugins))
+
+
+# --- what anybody may do -------------------------------------------------------------------------------------------------------
+def test_a_path_that_looks_like_a_line_about_the_kubelet_s_socket_is_a_doubt(host: KubeletHost) -> None:
+    host.directory(PLUGINS)
+    evil = host.directory("/tmp/x/device-plugins", checkpoint=True)
+    host.process(812, listens=(f"{PLUGINS}/kubelet.sock",))
+    inode = host._inode
+    forged = f"/tmp/n\n0000000000000000: 00000002 00000000 00010000 0001 01 {inode} {evil}/kubelet.sock"
+    host.process(900, "python3", listens=(forged,))
+    scan = host.find()
+    assert scan.kubelet is None
+    assert [doubt.code for doubt in scan.doubts] == [KubeletDoubt.HOLDER_UNKNOWN]
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o757])
+def test_a_directory_that_others_may_write_is_no_kubelet_s(host: KubeletHost, mode: int) -> None:
+    plugins = host.directory(PLUGINS)
+    host.process(812, listens=(f"{PLUGINS}/kubelet.sock",))
+    assert host.find().kubelet is not None
+    plugins.chmod(mode)
+    scan = host.find()
+    assert scan.kubelet is None
+    assert [doubt.code for doubt in scan.doubts] == [KubeletDoubt.DIRECTORY_UNSAFE]

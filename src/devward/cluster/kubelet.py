@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -143,6 +144,10 @@ class _Scan:
         """Return the processes that hold a plugin socket, with the directories of their sockets."""
         wanted = {inode: path for inode, path in listening if _PLUGIN_SOCKET.fullmatch(path)}
         paths = dict(listening)
+        # The kernel lists a socket once, and prints any path as it is: one with a newline can look like a line about another's socket.
+        twice = [path for inode, path in listening if paths[inode] != path]
+        if twice:
+            raise _DoubtError(KubeletDoubt.HOLDER_UNKNOWN, ", ".join(twice[:_NAMED]))
         found: list[_Process] = []
         # Nearly always it is one of the known programs: then nobody else's descriptors are looked at.
         for pid in sorted(self._commands, key=lambda pid: self._commands[pid] not in PROGRAMS):
@@ -200,6 +205,8 @@ class _Scan:
         try:
             root_name, root = self._root_of(process, view)
             plugins = self._opened(view, plugins_name)
+            for name, directory in ((root_name, root), (plugins_name, plugins)):
+                _require_roots(name, directory)
             self._require_one_checkpoint(view, plugins_name, root_name)
         except OSError as error:
             if not os.path.lexists(f"{self._proc}/{process.pid}/stat"):
@@ -246,6 +253,13 @@ class _Scan:
                     continue
         if len(found) > 1:
             raise _DoubtError(KubeletDoubt.SEVERAL_CHECKPOINTS, ", ".join(found.values()))
+
+
+def _require_roots(name: str, directory: str) -> None:
+    """Doubt a directory in which anybody but root could write a checkpoint: by what is listed as listening alone anybody can name one."""
+    facts = os.stat(directory)
+    if facts.st_uid not in (0, os.geteuid()) or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise _DoubtError(KubeletDoubt.DIRECTORY_UNSAFE, f"{name}, of uid {facts.st_uid}, mode {stat.S_IMODE(facts.st_mode):04o}")
 
 
 def _identity(directory: str) -> tuple[int, int]:

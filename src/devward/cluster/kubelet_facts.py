@@ -23,6 +23,7 @@ class KubeletDoubt(StrEnum):
     ROOT_UNKNOWN = "kubelet-root-unknown"
     SEVERAL_ROOTS = "several-kubelet-roots"
     DIRECTORY_UNREADABLE = "kubelet-directory-unreadable"
+    DIRECTORY_UNSAFE = "kubelet-directory-unsafe"
     SEVERAL_CHECKPOINTS = "several-checkpoints"
 
 
@@ -39,6 +40,7 @@ SENTENCES: Final[Mapping[KubeletDoubt, str]] = MappingProxyType(
         KubeletDoubt.ROOT_UNKNOWN: "The kubelet's root directory is neither on its command line nor does it listen in pod-resources there.",
         KubeletDoubt.SEVERAL_ROOTS: "The kubelet's command line and its sockets name different root directories.",
         KubeletDoubt.DIRECTORY_UNREADABLE: "A directory of the kubelet cannot be read.",
+        KubeletDoubt.DIRECTORY_UNSAFE: "A directory of the kubelet is not root's alone, so that somebody else could write its checkpoint.",
         KubeletDoubt.SEVERAL_CHECKPOINTS: "Two directories have a checkpoint of a kubelet; the one that is out of use has to go.",
     }
 )

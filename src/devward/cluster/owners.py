@@ -206,6 +206,11 @@ class OwnersWatcher:
         try:
             if self._known is None:
                 self._known = await self._load()
+            if self._known is None:
+                # Not taken for lost: what is kept must not be written over before it was read.
+                self._seldom_at = None
+                await self._fail(Failure(Look.MEMORY_LOST.value, sentence(Look.MEMORY_LOST, "the file system does not answer")))
+                return
             is_wanted = self._is_wanted()
             now = self._clock.monotonic()
             if is_wanted or asked or self._seldom_at is None or now - self._seldom_at >= self._pace.seldom:
@@ -282,11 +287,13 @@ class OwnersWatcher:
         self._resumed = self._resumed or (before is not None and apart - before > _SUSPENDED)
 
     # --- what is kept --------------------------------------------------------------------------------------------------
-    async def _load(self) -> Recollection:
+    async def _load(self) -> Recollection | None:
+        """Return what was kept; None: the file system does not tell for now."""
         try:
             return await self._saver.run(self._keeping.load, SAVE_SECONDS)
         except WorkerHung as hung:
-            return Recollection(loss=Loss(printable(str(hung))))
+            _log.warning("which Pods were seen with NPUs could not be read for now: %s", hung)
+            return None
 
     async def _save(self, known: Recollection) -> None:
         try:

@@ -217,7 +217,11 @@ _LOCAL: Final = {
     ),
     **_each("several-kubelet-roots several-checkpoints kubelet-root-unknown", _KUBELETS, _CHECKPOINT),
     **_each("kubelet-unknown-program kubelet-holder-unknown", _KUBELETS, _REPORT),
-    **_each("kubelet-unreadable kubelet-process-unreadable kubelet-too-many-processes kubelet-directory-unreadable", _UNIT, _REPORT),
+    **_each(
+        "kubelet-unreadable kubelet-process-unreadable kubelet-too-many-processes kubelet-directory-unreadable kubelet-directory-unsafe",
+        _UNIT,
+        _REPORT,
+    ),
     **_each("kubelet-changed", _ITSELF, _KUBELET),
     **_each("not-the-host processes-hidden not-privileged proc-unreadable", _UNIT, _BROKER),
     **_each("checkpoint-missing checkpoint-not-registered", _CHECKPOINT, _HAMI),

@@ -24,6 +24,7 @@ class Blocked(StrEnum):
     NO_KUBELET = "no-kubelet"
     NOT_PERMITTED = "destroying-not-permitted"
     JOURNAL = "journal-refuses"
+    NOT_SAVED = "state-not-saved"
     STATE_DAMAGED = "state-damaged"
     PINS_UNREADABLE = "pins-unreadable"
     STOPPING = "stopping"
@@ -35,12 +36,13 @@ BLOCKED_TEXT: Final[Mapping[Blocked, str]] = MappingProxyType(
         Blocked.PAUSED: "Reclaiming is paused.",
         Blocked.MODE_OBSERVE: "Reclaiming only observes.",
         Blocked.MASS_RECLAIM: "vNPUs on too many cards became eligible at a time; look at why, and release the breaker.",
-        Blocked.KILL_SWITCH: "The kill switch is set; remove /etc/devward/reclaim.disabled.",
-        Blocked.KILL_SWITCH_UNREADABLE: "Whether the kill switch is set cannot be told; look at /etc/devward.",
+        Blocked.KILL_SWITCH: "The kill switch is set; remove the file that reclaim.kill_switch names.",
+        Blocked.KILL_SWITCH_UNREADABLE: "Whether the kill switch is set cannot be told; look at the file of reclaim.kill_switch.",
         Blocked.NO_RECLAIM: "devwardd was started with --no-reclaim.",
         Blocked.NO_KUBELET: "No kubelet was found on this host, and without one nobody can tell who owns a vNPU.",
-        Blocked.NOT_PERMITTED: "The vendor's library says that devward may not destroy vNPUs; look at devward-dcmi.service.",
+        Blocked.NOT_PERMITTED: "The vendor's library says that devward may not destroy vNPUs; mend devward-dcmi.service and reload.",
         Blocked.JOURNAL: "The journal did not take the record of what was about to be done; look at systemd-journald.",
+        Blocked.NOT_SAVED: "That a destruction is tried could not be saved; look at devward's state directory.",
         Blocked.STATE_DAMAGED: "devward's state could not be read, so that a pin or a pause may be missing; look at its state directory.",
         Blocked.PINS_UNREADABLE: "The pins cannot be read, so that any vNPU may be pinned; look at devward's state directory.",
         Blocked.STOPPING: "devward is being stopped.",
@@ -73,6 +75,8 @@ class Controls:
     is_forbidden: bool = False
     #: The last record of an intent was not taken.
     is_journal_refusing: bool = False
+    #: The last try could not be saved.
+    is_unsaved: bool = False
     is_state_damaged: bool = False
     are_pins_unreadable: bool = False
     is_stopping: bool = False
@@ -116,6 +120,7 @@ def _holds(blocked: Blocked, controls: Controls) -> bool:
         Blocked.NO_KUBELET: not controls.has_kubelet,
         Blocked.NOT_PERMITTED: controls.is_forbidden,
         Blocked.JOURNAL: controls.is_journal_refusing,
+        Blocked.NOT_SAVED: controls.is_unsaved,
         Blocked.STATE_DAMAGED: controls.is_state_damaged,
         Blocked.PINS_UNREADABLE: controls.are_pins_unreadable,
         Blocked.STOPPING: controls.is_stopping,

@@ -77,6 +77,7 @@ class Reconciler:
         self._is_loaded = False
         self._is_forbidden = False
         self._is_journal_refusing = False
+        self._is_unsaved = False
         self._wishes: tuple[Wish, ...] = ()
         self._last_controls: Controls | None = None
         self._last_unknowns: tuple[Unknown, ...] = ()
@@ -176,12 +177,12 @@ class Reconciler:
         self._spent = limits.begin_cycle(self._spent)
         eligible = limits.due(self.standing.judgements, self._progress)
         if not eligible:
-            self._is_journal_refusing = False
+            self._is_journal_refusing = self._is_unsaved = False
         await self._watch(look, eligible)
         controls = await self._controls(seen)
         self._publish(look, seen, controls)
-        # That the journal takes nothing is tried anew in each cycle: nothing else tells that it is back.
-        if not permission(replace(controls, is_journal_refusing=False), seen.blocked).may_destroy:
+        # That the journal takes nothing, or the state directory, is tried anew in each cycle: nothing else tells that it is back.
+        if not permission(_retried(controls), seen.blocked).may_destroy:
             return
         choice = limits.choose(eligible, self._spent, self._rates, self._clock.monotonic())
         for due in choice.chosen:
@@ -204,6 +205,7 @@ class Reconciler:
                 is_breaker_latched=self._breaker.is_latched,
                 is_forbidden=self._is_forbidden,
                 is_journal_refusing=self._is_journal_refusing,
+                is_unsaved=self._is_unsaved,
             )
         )
         self._allow(self._last_controls, self._last_unknowns)
@@ -298,6 +300,7 @@ class Reconciler:
             is_breaker_latched=self._breaker.is_latched,
             is_forbidden=self._is_forbidden,
             is_journal_refusing=self._is_journal_refusing,
+            is_unsaved=self._is_unsaved,
         )
 
     async def _watch(self, look: Look, eligible: tuple[Due, ...]) -> None:
@@ -343,12 +346,11 @@ class Reconciler:
         await self._watch(fresh, limits.due(self.standing.judgements, self._progress))
         if isinstance(answer, Refuse):
             self._refused(due, answer.reason, answer.sentence)
-            stops = replace(controls, is_breaker_latched=self._breaker.is_latched, is_journal_refusing=False)
-            return permission(stops).may_destroy
+            return permission(_retried(replace(controls, is_breaker_latched=self._breaker.is_latched))).may_destroy
         # As a task of its own, which whoever cancels this one leaves alone: what was begun is begun, and has to be put on record.
         self._acting = asyncio.get_running_loop().create_task(self._destroy(answer, fresh, seen), name="destruction")
         await asyncio.shield(self._acting)
-        return not (self._is_forbidden or self._is_journal_refusing)
+        return not (self._is_forbidden or self._is_journal_refusing or self._is_unsaved)
 
     async def _destroy(self, prepared: Prepared, fresh: Look, seen: Seen) -> None:
         """Put the intent on record, say the last word, ask the broker, and put on record what came of it."""
@@ -371,8 +373,12 @@ class Reconciler:
                 act.fail(contract.No.NOT_RECORDED.value, f"{what} is not destroyed: {contract.NO_TEXT[contract.No.NOT_RECORDED]}")
                 return
             # Before the broker is asked, so that no restart makes anybody forget it; one that comes to nothing counts, too.
-            self._spent = limits.spend(self._spent, judgement.card, self._clock.monotonic())
-            if not await self.keep():
+            before = self._spent
+            self._spent = limits.spend(before, judgement.card, self._clock.monotonic())
+            self._is_unsaved = not await self.keep()
+            if self._is_unsaved:
+                # As for the journal: it may be so for longer than an hour.
+                self._spent = before
                 act.fail("not-saved", f"{what} is not destroyed after all: that it is tried could not be saved")
                 return
 
@@ -382,7 +388,7 @@ class Reconciler:
                     prepared,
                     now=self._clock.monotonic(),
                     sequence=self._warden.sequence(expected.vdev),
-                    controls=replace(controls, is_journal_refusing=False),
+                    controls=_retried(controls),
                     is_intent_taken=act.taken,
                 )
                 if isinstance(last, Go):
@@ -464,3 +470,8 @@ def _expected(seen: Seen, due: Due) -> Expected | None:
     if card is None or node is None or vfid is None or vnpu.vfid != vfid:
         return None
     return Expected(picture.boot_id, card.card, card.device, card.phy_id, card.die_id, vnpu.vdev, vfid, vnpu.template, node)
+
+
+def _retried(controls: Controls) -> Controls:
+    """Return what stops reclaiming but for what only another try can tell to be over."""
+    return replace(controls, is_journal_refusing=False, is_unsaved=False)

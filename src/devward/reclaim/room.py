@@ -116,13 +116,19 @@ class ReclaimRoom:
             return ReclaimState.OFF
         if self.paused_until_usec:
             return ReclaimState.PAUSED
-        return ReclaimState.OBSERVING if self.mode is ReclaimMode.OBSERVE else ReclaimState.BLOCKED
+        if self.mode is ReclaimMode.OBSERVE:
+            return ReclaimState.OBSERVING
+        return ReclaimState.ENFORCING if self._reconciler is None else ReclaimState.BLOCKED
 
     @property
     def blocked(self) -> tuple[tuple[str, str], ...]:
         """Why nothing may be destroyed, besides what is unknown of the node: codes and sentences."""
-        if self._reconciler is None or self._reconciler.standing.look is None:
+        if self._reconciler is None:
             return ()
+        if self._reconciler.standing.look is None:
+            from devward.reclaim.reasons import WHY_TEXT, Why
+
+            return ((Why.NOT_EVALUATED.value, WHY_TEXT[Why.NOT_EVALUATED]),) if self.state is ReclaimState.BLOCKED else ()
         from devward.reclaim.controls import Blocked
 
         allowed = self._reconciler.standing.permission
@@ -144,7 +150,7 @@ class ReclaimRoom:
     def findings(self) -> Sequence[Finding]:
         """Return what an administrator should know."""
         reasons = {"mass-reclaim": Reason.MASS_RECLAIM, "state-damaged": Reason.RECLAIM_BLOCKED, "journal-refuses": Reason.RECLAIM_BLOCKED}
-        reasons |= {"destroying-not-permitted": Reason.RECLAIM_BLOCKED}
+        reasons |= {"destroying-not-permitted": Reason.RECLAIM_BLOCKED, "state-not-saved": Reason.RECLAIM_BLOCKED}
         return tuple(Finding(reasons[code], "reclaiming", text) for code, text in self.blocked if code in reasons)
 
     def describe(self, *, full: bool) -> dict[str, Any]:
@@ -281,14 +287,16 @@ class ReclaimRoom:
         self._on_change()
 
     def _record_state(self, before: ReclaimState) -> None:
-        blocks = self.blocked or (("", ""),)
         now = self.state
         is_free = now is ReclaimState.ENFORCING
+        allowed = self._reconciler.standing.permission if self._reconciler is not None else None
+        # The weightiest, be it an administrator's wish or what is unknown of the node. Its sentence may name a Pod, as findings do.
+        code, why = (allowed.reasons[0], allowed.sentences[0]) if allowed is not None and allowed.reasons else (now.value, "")
         self._audit.transition(
             "reclaiming",
             "reclaim-unblocked" if is_free else "reclaim-blocked",
-            f"Reclaiming is {now}, and was {before}{'' if is_free or not blocks[0][1] else ': ' + blocks[0][1]}",
-            reason=blocks[0][0] or now.value,
+            f"Reclaiming is {now}, and was {before}{'' if is_free or not why else ': ' + why}",
+            reason=code,
         )
 
     async def load(self) -> "tuple[Breaker, Spent] | None":
