@@ -409,7 +409,7 @@ def test_nobody_is_asked_where_reading_is_off_until_it_is_on_again(owned: OwnedN
     rescan(owned)
     assert daemon.get("/card/p000", "Card", "Claims") == []
     assert daemon.get("/card/p000", "Card", "Protection") == "not-evaluated"
-    assert blocked(owned) == []
+    assert blocked(owned) == ["not-evaluated"], "nothing can be reclaimed where nobody is asked"
     assert len(owned.api.asked("node")) == asked
     daemon.write_config("")
     daemon.call("Reload", "t", "0")
