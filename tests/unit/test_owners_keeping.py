@@ -28,6 +28,7 @@ NODE = KnownNode("uid", BOOT_ID, "812 started at 4711")
 KNOWN = Recollection(BOOT_ID, NODE, {"a": Remembered(frozenset({0, 7}), frozenset({RESOURCE}))})
 MORE = Recollection(BOOT_ID, NODE, {**KNOWN.pods, "b": Remembered(frozenset({1}))})
 AS_NOBODY = pytest.mark.skipif(os.geteuid() == 0, reason="needs non-root: root may read and write everything")
+NEEDS_FUSE = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs root: /dev/fuse is not open to this user")
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: gives files to another user")
 
 
@@ -213,6 +214,7 @@ def failing(errfs: ErrFs, request: pytest.FixtureRequest) -> Iterator[Path]:
     errfs.clear()
 
 
+@NEEDS_FUSE
 @pytest.mark.parametrize("error", ["EROFS", "ENOSPC", "EIO", "EDQUOT"])
 @pytest.mark.parametrize("operation", ["create", "write", "fsync", "rename"])
 def test_a_save_that_fails_leaves_what_was_kept(errfs: ErrFs, failing: Path, operation: str, error: str) -> None:
@@ -228,6 +230,7 @@ def test_a_save_that_fails_leaves_what_was_kept(errfs: ErrFs, failing: Path, ope
     assert Keeping(str(failing)).load() == MORE
 
 
+@NEEDS_FUSE
 def test_after_a_save_that_is_not_sure_to_stay_even_the_one_before_is_written_again(errfs: ErrFs, failing: Path) -> None:
     keeping = Keeping(str(failing))
     keeping.save(KNOWN)
@@ -240,6 +243,7 @@ def test_after_a_save_that_is_not_sure_to_stay_even_the_one_before_is_written_ag
     assert Keeping(str(failing)).load() == KNOWN
 
 
+@NEEDS_FUSE
 @pytest.mark.parametrize("operation", ["open", "read"])
 def test_a_disk_that_does_not_give_it_back_is_a_loss(errfs: ErrFs, failing: Path, operation: str) -> None:
     Keeping(str(failing)).save(KNOWN)
