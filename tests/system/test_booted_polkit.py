@@ -155,7 +155,7 @@ def test_stopping_repairs_and_resuming_them_are_asked_for_apart_at_a_terminal(ho
     try:
         assert status == 0, shown
         assert "AUTHENTICATING FOR org.devward.devward1.protect" in shown
-        assert "Authentication is required to stop devward from writing CDI files or to pin vNPUs." in shown
+        assert "Authentication is required to stop devward from writing CDI files or reclaiming vNPUs, or to pin vNPUs." in shown
         assert host.get("CdiPausedUntilUSec") > 0
         (record,) = host.records(before, DEVWARD_EVENT="action", DEVWARD_OUTCOME="success")
         assert record["DEVWARD_CALLER_UID"] == host.run("id", "-u", ASKER).strip()
