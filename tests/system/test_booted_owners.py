@@ -181,7 +181,14 @@ def test_who_claims_a_card_is_shown_with_its_sources(owned: Owned) -> None:
     assert (of_vnpu["vnpu"]["verdict"], of_vnpu["host"]) == ("protected", None)
     # A user without a session may not inspect.
     assert "default/running" not in json.dumps(owned.explain(CARD, "Card", user="daemon"))
-    assert {method for method, *_ in owned.tell("beat")} == {"GET"}
+    asked: set[str] = set()
+
+    def is_asked() -> bool:
+        asked.update(method for method, *_ in owned.tell("beat"))
+        return bool(asked)
+
+    until(is_asked, what="a request")
+    assert asked == {"GET"}
 
 
 def test_the_api_server_s_name_is_looked_up_by_the_service(owned: Owned) -> None:
