@@ -9,8 +9,8 @@ from pathlib import Path
 
 from devward import names
 from devward.npu import vnpu_cfg
-from devward.npu.facts import Expected, Node
-from devward.npu.protocol import Answer, DestroyRequest, Request, encode_request, parse_answer
+from devward.npu.facts import Expected, Node, Refusal
+from devward.npu.protocol import Answer, DestroyRequest, RefusedAnswer, Request, encode_request, parse_answer
 from sim.dcmi_simulator import STATE_FILE, Chip, DcmiSimulator, Vnpu
 from sim.dcmi_state import Node as HostState
 from sim.dcmi_state import State, dump, load
@@ -162,9 +162,12 @@ class Npus:
         return int(self._vm.run("systemctl", "show", "--property=MainPID", "--value", UNIT))
 
     def ask(self, *requests: Request) -> list[Answer]:
-        """Ask the broker, as root."""
+        """Ask the broker, as root; one question is asked again while the broker is at work on one of devwardd's."""
         lines = b"".join(map(encode_request, requests)).decode()
-        return [parse_answer(line.encode()) for line in self._vm.run("python3", "-Ic", _CALLER, stdin=lines).splitlines()]
+        while True:
+            answers = [parse_answer(line.encode()) for line in self._vm.run("python3", "-Ic", _CALLER, stdin=lines).splitlines()]
+            if len(answers) > 1 or not any(isinstance(answer, RefusedAnswer) and answer.reason is Refusal.BUSY for answer in answers):
+                return answers
 
     def expected(self, chip: Chip, vnpu: Vnpu) -> Expected:
         """Return the whole identity of a vNPU."""
