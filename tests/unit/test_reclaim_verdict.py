@@ -70,7 +70,7 @@ def test_each_verdict_has_its_reason(cause: tuple[Verdict, str, dict[str, Any], 
     assert expected in SHIELDED
 
 
-@pytest.mark.parametrize("pair", itertools.combinations(CAUSES, 2), ids=lambda pair: f"{pair[0][0].value}-{pair[1][0].value}")
+@pytest.mark.parametrize("pair", list(itertools.combinations(CAUSES, 2)), ids=lambda pair: f"{pair[0][0].value}-{pair[1][0].value}")
 def test_the_weightier_verdict_is_shown(pair: Any) -> None:
     (expected, reason, first, first_look), (_, _, second, second_look) = pair
     found = verdict({**second, **first}, **{**second_look, **first_look})
