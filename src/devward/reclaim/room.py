@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # a host without NPUs loads nothing of them
     from devward.reclaim.history import Gone
     from devward.reclaim.keeping import Keeping
     from devward.reclaim.limits import Breaker, Spent
-    from devward.reclaim.reconciler import Reconciler
+    from devward.reclaim.reconciler import Reconciler, Standing
     from devward.reclaim.verdict import Judgement
     from devward.reclaim.warden import LastWord
 
@@ -307,11 +307,14 @@ class ReclaimRoom:
         except WorkerHung as hung:
             self._problem = printable(str(hung))
             if self._problem != before:
-                self._audit.event("state-damaged", f"What is kept of reclaiming cannot be read, and nothing is reclaimed: {self._problem}")
+                self._record_damage()
             return None
         if self._problem:
-            self._audit.event("state-damaged", f"What is kept of reclaiming cannot be read, and nothing is reclaimed: {self._problem}")
+            self._record_damage()
         return breaker, spent
+
+    def _record_damage(self) -> None:
+        self._audit.event("state-damaged", f"What is kept of reclaiming cannot be read, and nothing is reclaimed: {self._problem}")
 
     async def keep(self, breaker: "Breaker", spent: "Spent") -> bool:
         """Keep what must outlast this run of the daemon; False: it could not be kept."""
@@ -447,7 +450,7 @@ class ReclaimRoom:
         if reconciler is None:
             return ActionResult(identity, Outcome.FAILURE, "not-evaluated")
         standing = reconciler.standing
-        judgement = next((one for one in standing.judgements.values() if one.identity == identity), None)
+        judgement = _judgement_of(standing, identity)
         if judgement is None:
             went = next((gone for gone in reversed(reconciler.history.gone) if gone.was.identity == identity), None)
             if went is not None:
@@ -465,7 +468,7 @@ class ReclaimRoom:
         from devward.reclaim.reasons import Verdict
 
         standing = self._reconciler.standing if self._reconciler is not None else None
-        judgement = next((one for one in standing.judgements.values() if one.identity == identity), None) if standing is not None else None
+        judgement = _judgement_of(standing, identity) if standing is not None else None
         if standing is None or judgement is None:
             return "not-evaluated"
         if judgement.verdict is not Verdict.ELIGIBLE:
@@ -485,7 +488,6 @@ class ReclaimRoom:
 
     async def set_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
         """Set the mode over the configuration's, until it is set again. To enforce is to take the pins that there are for all of them."""
-
         # Where it was not read, and not found damaged, it is not written over, and the problem stays.
         if mode is ReclaimMode.ENFORCE and self._problem and self._reconciler is not None and await self._reconciler.keep():
             self._problem = ""
@@ -524,6 +526,10 @@ class ReclaimRoom:
             return (ActionResult(target, Outcome.FAILURE, "not-saved"),)
         act.succeed(f"{member} is in force{what}")
         return (ActionResult(target, Outcome.SUCCESS, Reason.OK),)
+
+
+def _judgement_of(standing: "Standing", identity: str) -> "Judgement | None":
+    return next((one for one in standing.judgements.values() if one.identity == identity), None)
 
 
 def _judged(vnpu: "VnpuView", judgement: "Judgement | None") -> "VnpuView":
