@@ -5,10 +5,8 @@ Each input is a recorded or a made bundle with some damage, to its bytes or to i
 it read must have every owner that other code sees in it: whatever names a vNPU, a card or a Pod there may not be lost.
 """
 
-import argparse
 import copy
 import json
-import os
 import random
 import re
 import sys
@@ -21,6 +19,7 @@ TESTS: Final = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS), str(TESTS.parent / "src")]
 
 from devward.cluster.bundle import BundleError, BundleFacts, parse_bundle  # noqa: E402
+from sim.fuzzing import fuzz_main  # noqa: E402
 
 _BASES: Final = tuple(path.read_bytes() for path in sorted((TESTS / "data/bundles").glob("*/*.json")))
 _NODE: Final = re.compile(r"/dev/vdavinci([0-9]{3,4})")
@@ -125,20 +124,5 @@ def fuzz(count: int, seed: int, *, seconds: float = float("inf")) -> Counter[str
     return tally
 
 
-def main() -> int:
-    """Do what the command line says."""
-    parser = argparse.ArgumentParser(prog="tests/sim/bundle_fuzz.py", description=__doc__)
-    parser.add_argument("--count", type=int, default=1_000_000, help="inputs (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="no more than these (default: no limit)")
-    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)), help="to repeat a run (default: a random one)")
-    given = parser.parse_args()
-    print(f"seed {given.seed}", flush=True)
-    tally = fuzz(given.count, given.seed, seconds=given.seconds)
-    for name, count in tally.most_common():
-        print(f"{count:9} {name}")
-    print(f"{tally.total():9} in all, and nothing wrong")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(fuzz_main("tests/sim/bundle_fuzz.py", str(__doc__), fuzz))

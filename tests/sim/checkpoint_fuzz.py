@@ -5,11 +5,9 @@ Each input is a recorded or a made checkpoint with some damage: to its bytes, to
 the checksum that belongs to it then. The reader must refuse it by a name, or what it read must be what other code reads in it.
 """
 
-import argparse
 import base64
 import copy
 import json
-import os
 import random
 import sys
 import time
@@ -24,6 +22,7 @@ sys.path[:0] = [str(TESTS), str(TESTS.parent / "src")]
 from devward.cluster.allocation import Allocation  # noqa: E402
 from devward.cluster.checkpoint import Checkpoint, CheckpointError, Defect, is_npu_resource, parse_checkpoint  # noqa: E402
 from sim import kubelet_checkpoint as made  # noqa: E402
+from sim.fuzzing import fuzz_main  # noqa: E402
 
 ACCEPTED: Final = "accepted"
 _RECORDED: Final = TESTS / "data/kubernetes-1.36.2"
@@ -275,20 +274,5 @@ def fuzz(count: int, seed: int, *, seconds: float = float("inf")) -> Counter[str
     return tally
 
 
-def main() -> int:
-    """Do what the command line says."""
-    parser = argparse.ArgumentParser(prog="tests/sim/checkpoint_fuzz.py", description=__doc__)
-    parser.add_argument("--count", type=int, default=1_000_000, help="inputs (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="no more than these (default: no limit)")
-    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4)), help="to repeat a run (default: a random one)")
-    given = parser.parse_args()
-    print(f"seed {given.seed}", flush=True)
-    tally = fuzz(given.count, given.seed, seconds=given.seconds)
-    for name, count in tally.most_common():
-        print(f"{count:9} {name}")
-    print(f"{tally.total():9} in all, and nothing wrong")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(fuzz_main("tests/sim/checkpoint_fuzz.py", str(__doc__), fuzz))
