@@ -182,7 +182,8 @@ class Scene:
         world = self.world
         vnpus = tuple(map(view_of, world.vnpus))
         cards = tuple(card_view(card.phy, card.die, card=card.phy) for card in world.cards)
-        return Picture(cards, vnpus, nodes={one.name: Node(4711, 1, 236, one.vdev) for one in world.vnpus}, boot_id=BOOT_ID)
+        nodes = {one.name: Node(4711, 1, 236, one.vdev) for one in world.vnpus}
+        return Picture(cards, vnpus, nodes=nodes, boot_id=BOOT_ID, lasting={one.name: f"lasting-{one.identity}" for one in world.vnpus})
 
     def seen(self) -> Seen:
         """Return what a look gives now."""

@@ -66,6 +66,8 @@ class _Wait:
 
     card: str
     since: float
+    #: What tells the vNPU from others in every run of the daemon.
+    lasting: str = ""
     confirmations: int = 0
     last_at: float = 0.0
     #: Nothing that is not counted here can make the wait longer: no failure of a Pod, no call in vain.
@@ -95,6 +97,7 @@ class Checks:
     #: Since when nothing but the reclaimer itself holds it up, on the node and by card.
     _able_since: float = 0.0
     _card_able_since: dict[str, float] = field(default_factory=dict)
+    #: What an administrator agreed to, and what may be shown to one, by what tells them from others in every run of the daemon.
     _agreed: set[str] = field(default_factory=set)
     _was_latched: bool = False
     _due_while_latched: set[str] = field(default_factory=set)
@@ -116,11 +119,11 @@ class Checks:
             self._calls.clear()
             self._asks.clear()
             self.spent_at = -1.0
+            self._agreed.clear()
+            self._due_while_latched.clear()
             self._boots = self.world.boots
         self._called_on.clear()
         self._card_able_since.clear()
-        self._agreed.clear()
-        self._due_while_latched.clear()
         self._able_since = self.world.time.now
         self._looked_at = 0.0
 
@@ -138,7 +141,7 @@ class Checks:
                 continue
             wait = before.get(vnpu.identity)
             if wait is None or self._is_set_back(vnpu, look):
-                wait = _Wait(vnpu.card, look.at)
+                wait = _Wait(vnpu.card, look.at, vnpu.lasting)
             elif look.at - max(wait.since, wait.last_at) >= self._interval and look.begun > max(wait.since, wait.last_at):
                 wait.confirmations += 1
                 wait.last_at = look.at
@@ -204,7 +207,7 @@ class Checks:
             self._waits[vnpu.identity].is_exact = False
         if said.code == DcmiCode.INVALID_PARAMETER or said.refusal not in (None, Refusal.DESTROY_RUNNING):
             # It is not as it was believed to be, and begins to wait anew.
-            self._waits[vnpu.identity] = _Wait(vnpu.card, self.world.time.now)
+            self._waits[vnpu.identity] = _Wait(vnpu.card, self.world.time.now, vnpu.lasting)
 
     def library(self, expected: Expected) -> None:
         """Hold a call of the library against what is true."""
@@ -279,15 +282,15 @@ class Checks:
         pace = self._daemon.settings.bounds.normal
         return {
             wait.card
-            for identity, wait in self._waits.items()
+            for wait in self._waits.values()
             if self._looked_at - wait.since >= pace.grace
             and wait.confirmations >= pace.confirmations
-            and (not exact or (wait.is_exact and identity not in self._agreed))
+            and (not exact or (wait.is_exact and wait.lasting not in self._agreed))
         }
 
     def released(self) -> None:
         """An administrator released the breaker, and agreed to what is there."""
-        self._agreed |= self._waits.keys() | self._due_while_latched
+        self._agreed |= {wait.lasting for wait in self._waits.values()} | self._due_while_latched
         self._due_while_latched.clear()
 
     # --- what is not done ----------------------------------------------------------------------------------------------
@@ -297,7 +300,7 @@ class Checks:
         settings, pace = daemon.settings, daemon.settings.bounds.normal
         is_latched = self._require_cause()
         if is_latched:
-            self._due_while_latched |= self._waits.keys()
+            self._due_while_latched |= {wait.lasting for wait in self._waits.values()}
         off = settings.paused or settings.mode is not ReclaimMode.ENFORCE or settings.kill_switch is not Switch.ABSENT
         # A request without an answer counts, too, be it that it never reached the library.
         spent = sum(now - at <= _HOUR for at in self._asks) >= settings.rates.per_hour

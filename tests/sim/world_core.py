@@ -14,7 +14,7 @@ from devward.reclaim.contract import Chosen, Go, Prepared, decide, prepare
 from devward.reclaim.controls import Controls, permission
 from devward.reclaim.history import History, act, see
 from devward.reclaim.kept import from_values, to_values
-from devward.reclaim.limits import Breaker, Due, Spent, begin_cycle, choose, due, reclaimed_cards, release, spend, watch
+from devward.reclaim.limits import Breaker, Due, Spent, begin_cycle, choose, due, release, spend, watch_look
 from devward.reclaim.look import Look, VnpuFacts
 from devward.reclaim.verdict import Judgement, judge
 from sim.world_broker import Said
@@ -119,8 +119,7 @@ class Core:
         self._judgements = judge(self._progress, look, self._bounds)
         self._history, _ = see(self._history, look, self._progress, self._judgements)
         eligible = due(self._judgements, self._progress)
-        present = {vnpu.identity for vnpu in look.vnpus if vnpu.identity}
-        self._breaker = watch(self._breaker, eligible, reclaimed_cards(look), present)
+        self._breaker = watch_look(self._breaker, eligible, look)
         self._keep()
         return eligible
 

@@ -43,7 +43,7 @@ CALLS: dict[str, tuple[tuple[str, ...], Callable[[list[Any]], object]]] = {
     "ResumeCdi": (("t", "0"), lambda data: data[1:] == ["done", [["cdi", "success", ""]]]),
     "SetCdiMode": (("st", "repair", "0"), lambda data: data[1] == "done"),
     "ReclaimOrphans": (("t", "0"), lambda data: data[1:] == ["done", []]),
-    "ReleaseBreaker": (("t", "0"), lambda data: data[1:] == ["done", [["breaker", "noop", ""]]]),
+    "ReleaseBreaker": (("t", "0"), lambda data: data[1:] == ["done", [["breaker", "failure", "not-evaluated"]]]),
     "SetReclaimMode": (("st", "enforce", "0"), lambda data: data[1] == "done"),
     "PauseReclaim": (("tst", "60", "a test", "0"), lambda data: data[1:] == ["done", [["reclaim", "success", ""]]]),
     "ResumeReclaim": (("t", "0"), lambda data: data[1:] == ["done", [["reclaim", "success", ""]]]),

@@ -1,5 +1,7 @@
 """Rates, the order in which vNPUs are destroyed, and the breaker."""
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devward.model import Manage
+from devward.reclaim.kept import from_values, to_values
 from devward.reclaim.limits import (
     LIMIT_TEXT,
     Breaker,
     Due,
+    Held,
     Limit,
     Rates,
     Spent,
@@ -20,8 +24,10 @@ from devward.reclaim.limits import (
     limit,
     reclaimed_cards,
     release,
+    sentence,
     spend,
     watch,
+    watch_look,
 )
 from devward.reclaim.look import Reach
 from sim.reclaim_desk import RUNNING, ReclaimDesk, card_of, unmanaged, vnpu_of
@@ -162,8 +168,13 @@ def on(*cards: int) -> list[Due]:
     return [one(f"v{index}-{card}", card) for index, card in enumerate(cards)]
 
 
-def present(*eligible: Due) -> set[str]:
-    return {entry.identity for entry in eligible}
+def present(*eligible: Due, run: str = "") -> dict[str, str]:
+    """Return these as a look tells of them: by the identity of a run of the daemon, and by what lasts."""
+    return {f"{run}{entry.identity}": f"lasting-{entry.identity}" for entry in eligible}
+
+
+def held(*eligible: Due) -> frozenset[Held]:
+    return frozenset(Held(entry.card, entry.vdev, entry.identity, f"lasting-{entry.identity}") for entry in eligible)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +202,7 @@ def test_the_breaker_stays_latched_until_it_is_released() -> None:
     breaker = watch(Breaker(), eligible, 16, present(*eligible))
     breaker = watch(breaker, [], 16, present(*eligible))
     assert breaker.is_latched
-    assert breaker.identities == present(*eligible)
+    assert breaker.held == held(*eligible)
     assert not release(breaker).is_latched
 
 
@@ -210,7 +221,7 @@ def test_agreement_is_to_what_was_eligible_while_it_was_latched() -> None:
     first, later = on(0, 1, 2), on(3, 4, 5)
     breaker = watch(Breaker(), first, 16, present(*first))
     breaker = release(watch(breaker, later, 16, present(*first, *later)))
-    assert breaker.agreed == present(*first, *later)
+    assert breaker.agreed == held(*first, *later)
 
 
 def test_a_second_agreement_leaves_the_first() -> None:
@@ -218,14 +229,14 @@ def test_a_second_agreement_leaves_the_first() -> None:
     everything = [*first, *later]
     breaker = release(watch(Breaker(), first, 16, present(*everything)))
     breaker = release(watch(breaker, everything, 16, present(*everything)))
-    assert breaker.agreed == present(*everything)
+    assert breaker.agreed == held(*everything)
     assert not watch(breaker, everything, 16, present(*everything)).is_latched
 
 
 def test_agreement_goes_with_its_vnpu() -> None:
     eligible = on(0, 1, 2)
     breaker = release(watch(Breaker(), eligible, 16, present(*eligible)))
-    breaker = watch(breaker, [], 16, set())
+    breaker = watch(breaker, [], 16, {})
     assert watch(breaker, eligible, 16, present(*eligible)).is_latched
 
 
@@ -240,3 +251,76 @@ def test_releasing_what_is_not_latched_agrees_to_nothing() -> None:
     assert release(Breaker()) == Breaker()
     two = watch(Breaker(), on(0, 1), 16, present(*on(0, 1)))
     assert release(two).agreed == frozenset()
+
+
+def of_earlier_run(breaker: Breaker) -> Breaker:
+    """Return it as the next run of the daemon reads it: what told its vNPUs from others is of no use there."""
+    kept, _ = from_values(json.loads(json.dumps(to_values(breaker, Spent(), "boot"))), "boot")
+    return kept
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_what_was_shown_is_agreed_to_although_the_daemon_was_started_again_meanwhile(is_whole: bool) -> None:
+    eligible = on(0, 1, 2)
+    after = [replace(entry, identity=f"again-{entry.identity}") for entry in eligible]
+    latched = of_earlier_run(watch(Breaker(), eligible, 16, present(*eligible)))
+    released_before_any_look = release(latched)
+    released_after_a_look = release(watch(latched, [], 16, present(*eligible, run="again-"), is_whole=is_whole))
+    released_before_the_restart = of_earlier_run(release(watch(Breaker(), eligible, 16, present(*eligible))))
+    for breaker in (released_before_any_look, released_after_a_look, released_before_the_restart):
+        found = watch(breaker, after, 16, present(*eligible, run="again-"), is_whole=is_whole)
+        assert not found.is_latched
+        more = [*after, *(one(f"new{card}", card) for card in range(3))]
+        assert watch(found, more, 16, present(*more)).is_latched, "what was not shown is not agreed to"
+
+
+def test_before_every_vnpu_is_listed_no_agreement_is_forgotten() -> None:
+    eligible = on(0, 1, 2)
+    kept = of_earlier_run(release(watch(Breaker(), eligible, 16, present(*eligible))))
+    assert watch(kept, [], 16, {}, is_whole=False).agreed == kept.agreed
+    assert watch(kept, [], 16, {}).agreed == frozenset()
+    latched = of_earlier_run(watch(Breaker(), eligible, 16, present(*eligible)))
+    assert watch(latched, [], 16, {}, is_whole=False).held == latched.held
+    assert watch(latched, [], 16, {}).held == frozenset()
+
+
+def test_another_vnpu_in_the_place_of_one_that_was_agreed_to_is_not_agreed_to() -> None:
+    eligible = on(0, 1, 2)
+    kept = of_earlier_run(release(watch(Breaker(), eligible, 16, present(*eligible))))
+    others = [one(f"other-{entry.identity}", index) for index, entry in enumerate(eligible)]
+    assert watch(kept, others, 16, present(*others)).is_latched
+    unnamed = dict.fromkeys((entry.identity for entry in others), "")
+    nameless = Breaker(agreed=frozenset({Held("p000", 100, "", "")}))
+    assert watch(nameless, others, 16, unnamed).is_latched
+
+
+def test_after_a_boot_the_breaker_holds_and_nothing_is_agreed_to() -> None:
+    eligible = on(0, 1, 2)
+    breaker = watch(Breaker(), eligible, 16, present(*eligible))
+    found, _ = from_values(to_values(replace(breaker, agreed=breaker.held), Spent(), "boot"), "another")
+    assert found == Breaker(is_latched=True)
+
+
+def test_a_look_says_what_lasts_and_whether_it_is_whole() -> None:
+    vnpus = (vnpu_of(100, lasting="a"), vnpu_of(116, lasting="b"))
+    look = ReclaimDesk(vnpus=vnpus).see(1.0)
+    breaker = watch_look(Breaker(), [one(vnpu.identity, index, vdev=vnpu.vdev) for index, vnpu in enumerate(vnpus)], look)
+    assert sorted(breaker.held) == [Held(vnpu.card, vnpu.vdev, vnpu.identity, vnpu.lasting) for vnpu in vnpus]
+    assert watch_look(breaker, [], replace(look, vnpus=())).held == frozenset()
+    assert watch_look(breaker, [], replace(look, vnpus=(), is_whole=False)).held == breaker.held
+
+
+def test_the_sentence_names_the_cards_the_vnpus_and_what_to_do() -> None:
+    eligible = [one("a", 0, vdev=100), one("b", 0, vdev=101), one("c", 3, vdev=148)]
+    told = sentence(watch(Breaker(), eligible, 2, present(*eligible)))
+    assert "3 on 2 cards (p000: 100, 101; p003: 148)" in told
+    assert "devwardctl reclaim release" in told
+    many = [one(f"v{index}", index % 16, vdev=100 + index) for index in range(256)]
+    told = sentence(watch(Breaker(), many, 16, present(*many)))
+    assert "256 on 16 cards" in told
+    assert "; 240 more)" in told
+    assert len(told) <= 400, "what is shown of it"
+    gone = sentence(Breaker(is_latched=True))
+    assert "none of them is there any more" in gone
+    assert "devwardctl reclaim release" in gone
+    assert sentence(Breaker()) == ""

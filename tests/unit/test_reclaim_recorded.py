@@ -26,7 +26,7 @@ from devward.reclaim.contract import Chosen, Go, Refuse, decide, prepare
 from devward.reclaim.controls import Controls, ReclaimMode, Switch, permission
 from devward.reclaim.counters import Counters, of_destruction, of_look
 from devward.reclaim.history import Fate, History, act, see
-from devward.reclaim.limits import Breaker, Rates, Spent, begin_cycle, choose, due, reclaimed_cards, spend, watch
+from devward.reclaim.limits import Breaker, Held, Rates, Spent, begin_cycle, choose, due, spend, watch_look
 from devward.reclaim.look import Interruption, Look, take_look
 from devward.reclaim.reasons import Verdict, Why
 from devward.reclaim.verdict import Judgement, judge
@@ -106,7 +106,7 @@ class Cycles:
         look, snapshot = self.gather(state, change, after, **more)
         self.take(look)
         eligible = due(self.judgements, self.progress)
-        self.breaker = watch(self.breaker, eligible, reclaimed_cards(look), self.progress.vnpus.keys())
+        self.breaker = watch_look(self.breaker, eligible, look)
         self.controls = replace(self.controls, is_breaker_latched=self.breaker.is_latched)
         if permission(self.controls, snapshot.unknowns).may_destroy:
             self.spent = begin_cycle(self.spent)
@@ -173,7 +173,7 @@ def test_orphans_of_a_pod_that_cannot_start_are_destroyed_one_a_cycle() -> None:
     told = [node.cycle("00", pods(FAILING)) for _ in range(10)]
     assert told[0] == dict.fromkeys(("v0100", "v0101", "v0116"), V.CANDIDATE)
     assert node.asked == []
-    node.breaker = replace(node.breaker, agreed=frozenset(one.identity for one in node.vnpus))
+    node.breaker = replace(node.breaker, agreed=frozenset(Held(one.card, one.vdev, one.identity) for one in node.vnpus))
     node.cycle("00", pods(FAILING))
     assert node.asked == [100, 116]
     node.cycle("00", pods(FAILING))

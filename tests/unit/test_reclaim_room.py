@@ -96,20 +96,26 @@ class Desk:
         self.told: list[tuple[int, int, str, str]] = []
         self.changes = 0
         self.remembered = Remembered(State(), Store(), cast(Worker, InlineWorker()))
+        self._more = more
+        self.room = self.started()
+
+    def started(self) -> ReclaimRoom:
+        """Return a room as after a start of the daemon."""
         self.room = ReclaimRoom(
-            replace(ReclaimConfig(kill_switch=str(self.switch)), **more.pop("config", {})),
+            replace(ReclaimConfig(kill_switch=str(self.switch)), **self._more.get("config", {})),
             cast(NpuRoom, self.npus),
             remembered=self.remembered,
-            state_directory=str(directory / "state"),
+            state_directory=str(self.directory / "state"),
             audit=self.scene.audit,
             clock=self.scene.clock,
             new_id=lambda: "own",
-            no_reclaim=more.pop("no_reclaim", False),
+            no_reclaim=self._more.get("no_reclaim", False),
             pins=lambda: None,
             look=self._look,
             on_change=self._changed,
             on_reclaimed=lambda *told: self.told.append(told),
         )
+        return self.room
 
     def _look(self) -> bool:
         self.wanted.set()
@@ -206,7 +212,7 @@ def test_before_any_look_there_is_little_to_show(play: Play, mode: ReclaimMode, 
         assert await desk.acted(room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=False)) == [
             (Outcome.FAILURE, "not-evaluated")
         ]
-        assert await desk.acted(room.release_breaker(request())) == [(Outcome.NOOP, "")]
+        assert await desk.acted(room.release_breaker(request())) == [(Outcome.FAILURE, "not-evaluated")]
         await room.finish()
 
     play(test, config={"mode": mode})
@@ -332,7 +338,7 @@ def test_a_damaged_file_stops_all_until_an_administrator_enforces(play: Play) ->
 
 def test_a_file_that_cannot_be_reached_is_asked_for_again_and_never_written_over(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(desk: Desk) -> None:
-        latched = json.dumps({"version": 1, "boot_id": "x", "latched": True, "tries": []})
+        latched = json.dumps({"version": 2, "boot_id": "x", "latched": True, "held": [], "agreed": [], "tries": []})
         desk.file.write_text(latched)
         monkeypatch.setattr(InlineWorker, "hangs", True)
         await desk.wait(3)
@@ -345,6 +351,70 @@ def test_a_file_that_cannot_be_reached_is_asked_for_again_and_never_written_over
         assert await desk.acted(desk.room.release_breaker(request())) == [(Outcome.SUCCESS, "")]
         await desk.look()
         assert desk.room.state is ReclaimState.ENFORCING
+
+    play(test)
+
+
+# --- the breaker ----------------------------------------------------------------------------------------------------------
+MANY = (vnpu_of(100), vnpu_of(116), vnpu_of(132))
+
+
+def test_a_release_agrees_to_what_was_shown_before_a_restart_and_to_nothing_else(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.wait(12)
+        assert desk.room.state is ReclaimState.MASS_RECLAIM
+        told = desk.room.describe(full=True)["breaker"]
+        assert [one["vdev"] for one in told["held"]] == [100, 116, 132]
+        (record,) = desk.scene.records("mass-reclaim")
+        for text in (desk.room.blocked[0][1], desk.room.findings()[0].text, record["MESSAGE"][0]):
+            assert "3 on 3 cards (p000: 100; p001: 116; p002: 132)" in text
+            assert "devwardctl reclaim release" in text
+        assert record["DEVWARD_COUNT"] == ["3"]
+        room = desk.started()
+        desk.room.judge()
+        # Before any look.
+        results = await room.release_breaker(request())
+        assert [(one.target, one.outcome) for one in results] == [
+            ("breaker", Outcome.SUCCESS),
+            ("p000/100", Outcome.SUCCESS),
+            ("p001/116", Outcome.SUCCESS),
+            ("p002/132", Outcome.SUCCESS),
+        ]
+        assert "agrees to 3 vNPUs: 100 of p000, 116 of p001, 132 of p002" in desk.scene.records("action")[-1]["MESSAGE"][0]
+        desk.started()
+        desk.world.vnpus = (*MANY, vnpu_of(101), vnpu_of(117), vnpu_of(133))
+        await desk.wait(12)
+        assert desk.told == [], "the new ones were not shown"
+        assert [one["vdev"] for one in desk.room.describe(full=True)["breaker"]["held"]] == [101, 117, 133]
+        desk.world.vnpus = MANY
+        assert [outcome for outcome, _ in await desk.acted(desk.room.release_breaker(request()))] == [Outcome.SUCCESS] * 4
+        await desk.look()
+        assert sorted(vdev for vdev, *_ in desk.told) == [100, 116, 132]
+
+    play(test, *MANY)
+
+
+def test_a_release_shows_at_once_and_says_so_where_it_is_not_latched(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.wait(12)
+        assert len(await desk.room.release_breaker(request())) == 4
+        assert desk.room.state is ReclaimState.ENFORCING
+        assert [(one.outcome, one.reason) for one in await desk.room.release_breaker(request())] == [(Outcome.NOOP, "")]
+
+    play(test, *MANY)
+
+
+@pytest.mark.parametrize("damage", ["{", None])
+def test_a_release_is_refused_where_it_cannot_be_read_whether_it_is_latched(
+    play: Play, monkeypatch: pytest.MonkeyPatch, damage: str | None
+) -> None:
+    async def test(desk: Desk) -> None:
+        desk.room.judge()
+        if damage is not None:
+            desk.file.write_text(damage)
+        monkeypatch.setattr(InlineWorker, "hangs", damage is None)
+        (result,) = await desk.room.release_breaker(request())
+        assert (result.outcome, result.reason) == (Outcome.FAILURE, "state-damaged")
 
     play(test)
 

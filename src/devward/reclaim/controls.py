@@ -71,6 +71,8 @@ class Controls:
     #: One kubelet, and no other, is known to run on this host.
     has_kubelet: bool = False
     is_breaker_latched: bool = False
+    #: What latched it, fit to be shown; empty: nothing more is known of that.
+    breaker_text: str = ""
     #: The library said that this process may not destroy (-8002).
     is_forbidden: bool = False
     #: The last record of an intent was not taken.
@@ -102,6 +104,8 @@ def permission(controls: Controls, unknowns: Iterable[Unknown] = ()) -> Permissi
     """Return whether anything may be destroyed; `unknowns` are those of the latest snapshot."""
     blocks = [blocked for blocked in Blocked if _holds(blocked, controls)]
     told = {blocked.value: BLOCKED_TEXT[blocked] for blocked in blocks}
+    if controls.breaker_text and Blocked.MASS_RECLAIM in blocks:
+        told[Blocked.MASS_RECLAIM.value] = controls.breaker_text
     for unknown in unknowns:
         if unknown.scope is Scope.NODE:
             told.setdefault(unknown.reason, unknown.sentence)

@@ -4,7 +4,7 @@ A try counts whatever came of it, unless the broker refused before it called the
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -21,6 +21,8 @@ HOUR: Final = 3600.0
 BREAKER_CARDS: Final = 3
 #: The least number of cards of which more than half are too many.
 BREAKER_LEAST: Final = 2
+#: vNPUs that a sentence names.
+_MAX_NAMED: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,18 @@ def _recent(spent: Spent, now: float) -> tuple[float, ...]:
 
 
 # --- the breaker -----------------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True, order=True)
+class Held:
+    """A vNPU that the breaker holds, or that an administrator has agreed to."""
+
+    card: str
+    vdev: int
+    #: What tells it from every other one in this run of the daemon; empty: it is of an earlier run, and was not found again yet.
+    identity: str
+    #: What the next run of the daemon in the same boot finds it again by; empty: nothing.
+    lasting: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Breaker:
     """Whether so much is eligible that something else must be wrong: claims that vanished, or evidence that lies.
@@ -146,29 +160,68 @@ class Breaker:
     """
 
     is_latched: bool = False
-    #: What was eligible while it was latched, by identity.
-    identities: frozenset[str] = frozenset()
-    #: What an administrator has agreed to, by identity.
-    agreed: frozenset[str] = frozenset()
+    #: What was eligible while it was latched.
+    held: frozenset[Held] = frozenset()
+    #: What an administrator has agreed to.
+    agreed: frozenset[Held] = frozenset()
 
 
-def watch(breaker: Breaker, eligible: Iterable[Due], reclaimed_cards: int, present: Collection[str]) -> Breaker:
+def watch(breaker: Breaker, eligible: Iterable[Due], reclaimed_cards: int, present: Mapping[str, str], *, is_whole: bool = True) -> Breaker:
     """Return the breaker with what is eligible now, be it deferred or not.
 
-    `reclaimed_cards` is on how many cards vNPUs are reclaimed, `present` the identities of all vNPUs: agreement goes with its vNPU.
+    `reclaimed_cards` is on how many cards vNPUs are reclaimed. `present` has the identity of every vNPU, and what the next run of the
+    daemon finds it again by (empty: nothing); `is_whole`: there are no others. Agreement goes with its vNPU.
     """
-    agreed = breaker.agreed & frozenset(present)
-    fresh = [one for one in eligible if one.identity not in agreed]
+    agreed = _found(breaker.agreed, present, is_whole=is_whole)
+    known = {one.identity for one in agreed}
+    fresh = [one for one in eligible if one.identity not in known]
     cards = len({one.card for one in fresh})
     is_mass = cards >= BREAKER_CARDS or (cards >= BREAKER_LEAST and 2 * cards > reclaimed_cards)
-    is_latched = breaker.is_latched or is_mass
-    identities = (breaker.identities | {one.identity for one in fresh}) & frozenset(present) if is_latched else frozenset[str]()
-    return Breaker(is_latched, identities, agreed)
+    if not (breaker.is_latched or is_mass):
+        return Breaker(agreed=agreed)
+    held = _found(breaker.held, present, is_whole=is_whole)
+    new = {Held(one.card, one.vdev, one.identity, present.get(one.identity, "")) for one in fresh}
+    return Breaker(is_latched=True, held=held | new, agreed=agreed)
 
 
 def release(breaker: Breaker) -> Breaker:
     """Return the breaker as an administrator releases it."""
-    return Breaker(agreed=breaker.agreed | breaker.identities)
+    return Breaker(agreed=breaker.agreed | breaker.held)
+
+
+def sentence(breaker: Breaker) -> str:
+    """Say what latched the breaker, and what to do; empty: it is not latched."""
+    if not breaker.is_latched:
+        return ""
+    if not breaker.held:
+        return (
+            "vNPUs on too many cards became eligible at a time, and none of them is there any more; find out why, and release the breaker:"
+            " devwardctl reclaim release."
+        )
+    named = sorted(breaker.held)[:_MAX_NAMED]
+    by_card: dict[str, list[str]] = {}
+    for one in named:
+        by_card.setdefault(one.card, []).append(str(one.vdev))
+    more = f"; {len(breaker.held) - len(named)} more" if len(breaker.held) > len(named) else ""
+    cards = len({one.card for one in breaker.held})
+    listed = "; ".join(f"{card}: {', '.join(vdevs)}" for card, vdevs in by_card.items())
+    return (
+        f"Too many vNPUs became eligible at a time, {len(breaker.held)} on {cards} {'card' if cards == 1 else 'cards'} ({listed}{more})."
+        " Find out why; pin what must stay, then agree to the others: devwardctl reclaim release."
+    )
+
+
+def watch_look(breaker: Breaker, eligible: Iterable[Due], look: Look) -> Breaker:
+    """Return the breaker with what is eligible by a look."""
+    present = {one.identity: one.lasting for one in look.vnpus if one.identity}
+    return watch(breaker, eligible, reclaimed_cards(look), present, is_whole=look.is_whole)
+
+
+def _found(of: Iterable[Held], present: Mapping[str, str], *, is_whole: bool) -> frozenset[Held]:
+    """Return those that are there, or may be, and what an earlier run left as this one knows it."""
+    now = {lasting: identity for identity, lasting in present.items() if lasting}
+    found = (one if one.identity else replace(one, identity=now.get(one.lasting, "")) for one in of)
+    return frozenset(one for one in found if one.identity in present or not is_whole)
 
 
 def reclaimed_cards(look: Look) -> int:

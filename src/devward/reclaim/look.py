@@ -104,6 +104,8 @@ class VnpuFacts:
     card_named_by: str = ""
     #: It has a device node. Without one, as for virtual machines, nothing would tell it from a later one.
     has_node: bool = True
+    #: What the next run of the daemon in the same boot finds it again by; empty: nothing.
+    lasting: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ class Look:
     living: frozenset[str] | None = None
     #: Identities of vNPUs for which an administrator asked to shorten the wait.
     shorten: frozenset[str] = frozenset()
+    #: There are no other vNPUs.
+    is_whole: bool = True
 
     @property
     def begun(self) -> float:
@@ -194,6 +198,7 @@ def take_look(
             refusal=vnpu_refusal(chips.get(view.card, ""), view.template),
             holders=frozenset(named.get(view.vdev, ())),
             card_named_by=by_card.get(view.card, ""),
+            lasting=picture.lasting.get(view.name, ""),
         )
         for view in picture.vnpus
     )
@@ -206,6 +211,7 @@ def take_look(
         interruptions=tuple(interruptions),
         living=living,
         shorten=shorten,
+        is_whole=not picture.in_doubt,
     )
 
 

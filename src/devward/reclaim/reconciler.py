@@ -36,6 +36,9 @@ from devward.reclaim.warden import Warden
 #: Seconds that a destruction may take before stopping goes on without it; the broker is then left alone.
 FINISH_SECONDS: Final = 60.0
 
+#: Nothing was seen of the NPUs yet: there may be any.
+_NO_PICTURE: Final = Picture(in_doubt=True)
+
 _log = logging.getLogger(__name__)
 
 
@@ -72,7 +75,7 @@ class Reconciler:
         self._spent = Spent()
         self._breaker = Breaker()
         self._interruptions: tuple[Interruption, ...] = ()
-        self._picture = Picture()
+        self._picture = _NO_PICTURE
         self._latest: Seen | None = None
         self._is_loaded = False
         self._is_forbidden = False
@@ -83,7 +86,8 @@ class Reconciler:
         self._last_unknowns: tuple[Unknown, ...] = ()
         #: Identities of what was pinned when that was looked at last.
         self._pinned: frozenset[str] = frozenset()
-        self._is_latch_kept = True
+        #: As it is kept.
+        self._kept_breaker = Breaker()
         self._acting: asyncio.Task[None] | None = None
         self.counters = Counters()
         self.standing = Standing({}, permission(Controls()))
@@ -112,6 +116,14 @@ class Reconciler:
         """Nobody follows up this request any more: what is left of its vNPUs goes its way like any other."""
         self._wishes = tuple(wish for wish in self._wishes if wish.request.request_id != request.request_id)
 
+    async def recall(self) -> bool:
+        """Learn what an earlier run of the daemon left, if that is not known yet; False: it cannot be told for now."""
+        if not self._is_loaded and (kept := await self._warden.load()) is not None and not self._is_loaded:
+            self._breaker, self._spent = kept
+            self._kept_breaker = self._breaker
+            self._is_loaded = True
+        return self._is_loaded
+
     async def release_breaker(self) -> bool:
         """Agree to what was eligible while the breaker was latched; False: that could not be kept."""
         self._breaker = limits.release(self._breaker)
@@ -119,8 +131,12 @@ class Reconciler:
 
     async def keep(self) -> bool:
         """Keep what must outlast this run of the daemon; False: it could not be kept."""
+        breaker = self._breaker
         # What an earlier run left is not written over unread.
-        return self._is_loaded and await self._warden.keep(self._breaker, self._spent)
+        if not self._is_loaded or not await self._warden.keep(breaker, self._spent):
+            return False
+        self._kept_breaker = breaker
+        return True
 
     @property
     def breaker(self) -> Breaker:
@@ -167,9 +183,7 @@ class Reconciler:
         if self._acting is not None and not self._acting.done():
             # Of a cycle that was broken off: what comes of it counts before anything else does.
             await asyncio.wait({self._acting})
-        if not self._is_loaded and (kept := await self._warden.load()) is not None:
-            self._breaker, self._spent = kept
-            self._is_loaded = True
+        await self.recall()
         controls = await self._controls(seen)
         self._notice(controls)
         look = self._look(seen)
@@ -196,18 +210,8 @@ class Reconciler:
         """An administrator changed something of what stops reclaiming: it shows at once, and breaks waits even if it is taken back soon."""
         if self._last_controls is None:
             return
-        said, last = self._warden.controls(), self._last_controls
-        self._notice(
-            replace(
-                said,
-                kill_switch=last.kill_switch,
-                has_kubelet=last.has_kubelet,
-                is_breaker_latched=self._breaker.is_latched,
-                is_forbidden=self._is_forbidden,
-                is_journal_refusing=self._is_journal_refusing,
-                is_unsaved=self._is_unsaved,
-            )
-        )
+        last = self._last_controls
+        self._notice(self._with_own(last.kill_switch, has_kubelet=last.has_kubelet))
         self._allow(self._last_controls, self._last_unknowns)
 
     def pinned(self) -> None:
@@ -220,7 +224,7 @@ class Reconciler:
 
     def forget(self) -> None:
         """Nobody looks any more: nothing is known."""
-        self._progress, self._picture = Progress(), Picture()
+        self._progress, self._picture = Progress(), _NO_PICTURE
         self.standing = Standing({}, permission(Controls()))
         self._warden.changed()
         self._warden.cycle_ended()
@@ -293,11 +297,16 @@ class Reconciler:
         scan = seen.gathered.parts.kubelet.value
         # Before the others are read: that takes a moment, in which an administrator may say something.
         switch = await self._warden.switch()
+        return self._with_own(switch, has_kubelet=scan is not None and scan.kubelet is not None)
+
+    def _with_own(self, switch: Switch, *, has_kubelet: bool) -> Controls:
+        """Return everything that stops reclaiming now."""
         return replace(
             self._warden.controls(),
             kill_switch=switch,
-            has_kubelet=scan is not None and scan.kubelet is not None,
+            has_kubelet=has_kubelet,
             is_breaker_latched=self._breaker.is_latched,
+            breaker_text=limits.sentence(self._breaker),
             is_forbidden=self._is_forbidden,
             is_journal_refusing=self._is_journal_refusing,
             is_unsaved=self._is_unsaved,
@@ -306,18 +315,19 @@ class Reconciler:
     async def _watch(self, look: Look, eligible: tuple[Due, ...]) -> None:
         """Latch the breaker where too much is eligible at a time."""
         before = self._breaker
-        self._breaker = limits.watch(before, eligible, limits.reclaimed_cards(look), {vnpu.identity for vnpu in look.vnpus})
+        self._breaker = limits.watch_look(before, eligible, look)
         if self._breaker.is_latched and not before.is_latched:
-            cards = sorted({one.card for one in eligible})
+            held = sorted(self._breaker.held)
             self._audit.event(
                 "mass-reclaim",
-                f"vNPUs on {len(cards)} cards became eligible at a time; none is destroyed until somebody releases the breaker",
+                f"None is destroyed until somebody releases the breaker. {limits.sentence(self._breaker)}",
                 reason="mass-reclaim",
-                evidence={"cards": cards, "vnpus": sorted(one.vdev for one in eligible)},
+                count=len(held),
+                evidence={"cards": sorted({one.card for one in held}), "vnpus": [one.vdev for one in held]},
             )
-            self._is_latch_kept = False
-        if self._breaker.is_latched and not self._is_latch_kept:
-            self._is_latch_kept = await self.keep()
+        # So that a restart neither ends it, nor forgets what an administrator was shown, or agreed to.
+        if self._breaker != self._kept_breaker:
+            await self.keep()
 
     # --- a destruction -------------------------------------------------------------------------------------------------
     async def _reclaim(self, due: Due, again: Callable[[], Awaitable[Seen]]) -> bool:
@@ -346,7 +356,7 @@ class Reconciler:
         await self._watch(fresh, limits.due(self.standing.judgements, self._progress))
         if isinstance(answer, Refuse):
             self._refused(due, answer.reason, answer.sentence)
-            return permission(_retried(replace(controls, is_breaker_latched=self._breaker.is_latched))).may_destroy
+            return not self._breaker.is_latched and permission(_retried(controls)).may_destroy
         # As a task of its own, which whoever cancels this one leaves alone: what was begun is begun, and has to be put on record.
         self._acting = asyncio.get_running_loop().create_task(self._destroy(answer, fresh, seen), name="destruction")
         await asyncio.shield(self._acting)

@@ -169,6 +169,12 @@ class ReclaimRoom:
 
             from devward.reclaim.history import leaks
 
+            breaker = self._reconciler.breaker
+            told["breaker"] = {
+                "latched": breaker.is_latched,
+                "held": [{"card": one.card, "vdev": one.vdev, "identity": one.identity} for one in sorted(breaker.held)],
+                "agreed": [{"card": one.card, "vdev": one.vdev, "identity": one.identity} for one in sorted(breaker.agreed)],
+            }
             told["counters"] = asdict(self._reconciler.counters)
             told["leaks"] = asdict(leaks(self._reconciler.history))
             told["gone"] = [
@@ -476,15 +482,27 @@ class ReclaimRoom:
         return standing.permission.reasons[0] if standing.permission.reasons else ""
 
     async def release_breaker(self, request: ActionRequest) -> tuple[ActionResult, ...]:
-        """Agree to what was eligible while too much of it was."""
+        """Agree to what was eligible while too much of it was: to that, vNPU by vNPU, and to nothing that becomes so later."""
         reconciler = self._reconciler
         with self._audit.begin("action", "ReleaseBreaker was asked for", member="ReleaseBreaker", request=request) as act:
-            if reconciler is None or not reconciler.breaker.is_latched:
+            if reconciler is None:
+                act.fail("not-evaluated", "ReleaseBreaker: no NPU was seen yet, and whether the breaker is latched is not known")
+                return (ActionResult("breaker", Outcome.FAILURE, "not-evaluated"),)
+            is_known = await reconciler.recall() and not self._problem
+            if not reconciler.breaker.is_latched:
+                if not is_known:
+                    act.fail("state-damaged", "ReleaseBreaker: whether it was latched cannot be read")
+                    return (ActionResult("breaker", Outcome.FAILURE, "state-damaged"),)
                 act.noop("ReleaseBreaker: it is not latched")
                 return (ActionResult("breaker", Outcome.NOOP, Reason.OK),)
+            held = sorted(reconciler.breaker.held)
             saved = await reconciler.release_breaker()
+            self._noticed()
             self._look()
-            return self._told(act, "ReleaseBreaker", "breaker", saved=saved)
+            what = f", and agrees to {len(held)} vNPUs: {', '.join(f'{one.vdev} of {one.card}' for one in held)}" if held else ""
+            results = self._told(act, "ReleaseBreaker", "breaker", saved=saved, what=what or "; no vNPU that it held is there any more")
+            # What is not kept is lost at a restart, and so is each agreement.
+            return (*results, *(replace(results[0], target=one.identity or f"{one.card}/{one.vdev}") for one in held))
 
     async def set_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
         """Set the mode over the configuration's, until it is set again. To enforce is to take the pins that there are for all of them."""
