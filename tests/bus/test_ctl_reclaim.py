@@ -280,6 +280,9 @@ def test_modes_and_pauses_say_what_is_in_force(bus: Bus) -> None:
         assert (await ctl(bus.address, "resume", "reclaim")).output.startswith("Reclaiming is not paused.\n")
         made.backend.results = (ActionResult("breaker", Outcome.NOOP, ""),)
         assert (await ctl(bus.address, "reclaim", "release")).output.startswith("The breaker does not stop reclaiming.\n")
+        made.backend.results = (ActionResult("breaker", Outcome.SUCCESS, ""), ActionResult(VNPU.identity, Outcome.SUCCESS, ""))
+        said = (await ctl(bus.address, "reclaim", "release")).output
+        assert said.startswith(f"The breaker does not stop reclaiming.\nagreed to {VNPU.identity}\n")
         made.backend.results = (ActionResult("reclaim", Outcome.FAILURE, "not-saved"),)
         ended = await ctl(bus.address, "pause", "reclaim", "2h", "x")
         assert ended.status == 1

@@ -17,7 +17,7 @@ from devward.ctl.explanation import Explanation
 from devward.ctl.facts import Manager, Snapshot
 from devward.ctl.failure import Failure
 from devward.ctl.npu_facts import Card, Vnpu
-from devward.ctl.reclaim_facts import Evidence, evidence
+from devward.ctl.reclaim_facts import Block, Evidence, Reclaim, evidence
 from devward.ctl.reclaim_facts import reclaim as read
 from devward.ctl.redact import Pods
 from devward.ctl.terminal import Tone
@@ -287,6 +287,14 @@ def test_what_stops_reclaiming_does_not_make_owners_unknown() -> None:
     assert line.text.startswith("Who owns the vNPUs is known.")
     document = reclaiming.document(manager)
     assert document == {"mode": "enforce", "state": "observing", "paused_until_usec": 0, "blocked": [str(one) for one in Blocked]}
+
+
+def test_the_status_names_what_the_breaker_holds() -> None:
+    manager = replace(ENFORCING, reclaim_state="mass-reclaim", blocked_reasons=("mass-reclaim",))
+    text = "Too many vNPUs became eligible at a time, 3 on 3 cards (p000: 100; p001: 116; p002: 132)."
+    said = [one.text for one in reclaiming.lines(snapshot(manager=manager), Reclaim(blocked=(Block("mass-reclaim", text),)), TIMES)]
+    assert f"{text} (mass-reclaim)" in said
+    assert not any("(mass-reclaim)" in one.text for one in reclaiming.lines(snapshot(manager=manager), None, TIMES)), "said already"
 
 
 def test_monitor_says_what_changed() -> None:

@@ -79,7 +79,7 @@ class Backend(Protocol):
         """Destroy the vNPUs that nobody owns, within the limits, as reclaim_vnpu(); a line for each that seems to be nobody's."""
 
     async def release_breaker(self, request: ActionRequest) -> tuple[ActionResult, ...]:
-        """Agree to what was eligible while too much of it was. The target of its line is `breaker`."""
+        """Agree to what was eligible while too much of it was. The target of its first line is `breaker`; each vNPU has one of its own."""
 
     async def set_reclaim_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
         """Set what may be done with vNPUs that nobody owns. The target of its line, and of those of a pause, is `reclaim`."""

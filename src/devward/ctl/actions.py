@@ -41,6 +41,8 @@ class Action:
     signature: str
     body: tuple[object, ...]
     done: Callable[[Times], str] = lambda _: ""
+    #: What is said before the targets that it was done to, where each is told.
+    each: str = ""
 
 
 def action_of(given: argparse.Namespace) -> Action:
@@ -68,7 +70,7 @@ def action_of(given: argparse.Namespace) -> Action:
         case "accept-node":
             return Action("AcceptNode", "st", (given.uid, 0), lambda _: f"The Node {printable(given.uid)} is taken for this host's.")
         case _:
-            return Action("ReleaseBreaker", "t", (0,), lambda _: "The breaker does not stop reclaiming.")
+            return Action("ReleaseBreaker", "t", (0,), lambda _: "The breaker does not stop reclaiming.", "agreed to")
 
 
 def run(context: Context) -> int:
@@ -134,6 +136,8 @@ def show(context: Context, action: Action, answer: Answer) -> None:
     for result in answer.results:
         if not said or result.reason or result.outcome not in ("success", "noop"):
             prose(out, line(result), further="  ", tone=_tone(result.outcome))
+        elif action.each and result is not answer.results[0]:
+            out.line(f"{action.each} {printable(result.target)}")
     if answer.outcome not in STATUS and not answer.results:
         prose(out, f"The outcome is {printable(answer.outcome)}.", tone=Tone.BAD)
     out.line(f"request {printable(answer.request_id)}", Tone.FAINT)

@@ -166,7 +166,7 @@ NPU_ADVICE: Final[Mapping[Reason, Advice]] = MappingProxyType(
         Reason.MASS_RECLAIM: Advice(
             "Nothing is lost: the vNPUs stay. So many at a time rather mean that Pods or evidence vanished than that nobody owns them.",
             (
-                _step("See which they are, and by what.", "devwardctl vnpus", "devwardctl explain v0100"),
+                _step("See which they are, and by what.", "devwardctl status", "devwardctl vnpus", "devwardctl explain v0100"),
                 _step("If they really belong to nobody, agree to them.", "devwardctl reclaim release"),
             ),
         ),

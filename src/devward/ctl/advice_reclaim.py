@@ -110,8 +110,18 @@ BLOCKED_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
         "mass-reclaim": Advice(
             f"{_NOTHING} So many at a time rather mean that Pods or evidence vanished than that nobody owns them.",
             (
-                _step("See which they are, and by what.", "devwardctl vnpus", "devwardctl history --event mass-reclaim"),
-                _step("If they really belong to nobody, agree to them.", "devwardctl reclaim release"),
+                _step(
+                    "See which they are, what is known of each, and what latched it.",
+                    "devwardctl status",
+                    "devwardctl vnpus",
+                    "devwardctl history --event mass-reclaim",
+                ),
+                _step("On the cluster, see whether Pods of this node are missing.", "kubectl get pods -A -o wide"),
+                _step("Pin what must stay.", "devwardctl pin v0100 REASON"),
+                _step(
+                    "If the others really belong to nobody, agree to those that status names; a later one is not agreed to.",
+                    "devwardctl reclaim release",
+                ),
             ),
         ),
         "kill-switch": Advice(

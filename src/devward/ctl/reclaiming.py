@@ -61,8 +61,8 @@ def lines(snapshot: Snapshot, told: Reclaim | None, times: Times) -> list[Line]:
     said = [_state(manager, told, times)]
     texts = {one.reason: one.text for one in told.blocked} if told is not None else {}
     for code in blocks:
-        # The first line says these already.
-        if code not in ("mode-off", "mode-observe", "paused", "mass-reclaim"):
+        # The first line says these already. Which vNPUs the breaker holds only the daemon's own sentence says.
+        if code not in ("mode-off", "mode-observe", "paused") and (code != "mass-reclaim" or texts.get(code)):
             text = printable(texts.get(code, ""), 400)
             said.append(Line(f"{text} ({printable(code)})" if text else printable(code), Tone.WARNING, is_item=True))
     if manager.reclaim_state == ReclaimState.BLOCKED and not blocks:
