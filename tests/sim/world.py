@@ -245,7 +245,7 @@ class World:
             vnpu = self.hardware.make(pod.phy, pod.template, self.time.now)
             if vnpu is None:
                 self.count("card-full")
-                self.time.after(0.1, self._fail, pod, container)
+                self.time.after(self.dice.choice((0.1, 2.0)), self._fail, pod, container)
                 return
             vnpu.owner, container.vnpu = container, vnpu
             self.count("vnpu-before-container")

@@ -4,9 +4,11 @@ An event is a name, a number from which everything about it is drawn, and when i
 cycle that has so many. A history is a list of them, so that any part of one is a history too. Nothing depends on anything else.
 """
 
+import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
+from devward.cluster.cadence import next_look
 from devward.model import ReclaimMode
 from devward.reclaim.confirmation import Bounds, Pace
 from devward.reclaim.controls import Switch
@@ -54,6 +56,8 @@ class Scene:
         self.broker = Broker(self.world, plan.blind, self.checks.library)
         self.settings = Settings(bounds=Bounds(normal=Pace(grace=plan.grace)))
         self.daemon = Daemon(self.world, self.broker, self.settings, self.checks, make)
+        #: By what a look comes later than the interval asks. Apart from the world's dice, which the events turn.
+        self.chance: Callable[[], float] = random.Random(seed).random
         self._within: list[Event] = []
         #: The daemon ends at the step where it is.
         self.ends = False
@@ -113,7 +117,7 @@ class Scene:
                 world.count(f"daemon-ended:{where}")
                 self._begin_again()
                 return
-        daemon.next_at = max(began, daemon.looked_at) + interval
+        daemon.next_at = next_look(began, daemon.looked_at, interval, self.chance())
 
     def end_calmly(self) -> None:
         """Let everything be well, but for Pods that cannot start, and hold reclaiming to it that no orphan stays. Broken."""

@@ -176,6 +176,7 @@ class Desk:
     """A watcher, and all that it works with."""
 
     def __init__(self, loop: VirtualTimeLoop, keeping: FakeKeeping | None = None, pace: Pace = PACE) -> None:
+        self.chance = 0.0
         self.loop = loop
         self.clock = VirtualClock(loop)
         self.gatherer = FakeGatherer(self)
@@ -193,6 +194,7 @@ class Desk:
             clock=self.clock,
             is_wanted=lambda: self.is_wanted,
             on_change=self._changed,
+            chance=lambda: self.chance,
             pace=pace,
         )
 
@@ -245,14 +247,33 @@ def test_while_it_matters_there_is_a_whole_look_each_minute() -> None:
         assert desk.watcher.next_look_in is None
         desk.watcher.wake()
         await desk.until(200)
-        assert desk.whole == [0, 60, 120, 180]
+        assert desk.whole == [0, 60.5, 121, 181.5], "an interval after the one before is complete"
         assert {pods for _, pods in desk.gatherer.whole} == {True}
         assert (desk.light, desk.changes, desk.watcher.looks) == ([], 4, 4)
-        assert desk.next == pytest.approx(59.5)
-        assert desk.watcher.next_look_in == pytest.approx(40)
+        assert desk.next == pytest.approx(60)
+        assert desk.watcher.next_look_in == pytest.approx(42)
         desk.watcher.wake()
         await desk.until(239)
-        assert desk.whole == [0, 60, 120, 180], "what is awake is not woken"
+        assert desk.whole == [0, 60.5, 121, 181.5], "what is awake is not woken"
+
+    run(main)
+
+
+def test_looks_come_later_by_chance_and_never_sooner() -> None:
+    async def main(desk: Desk) -> None:
+        desk.chance = 1.0
+        desk.watcher.wake()
+        await desk.until(100)
+        assert desk.whole == [0, 66.5]
+        desk.chance = 0.5
+        desk.gatherer.takes = 4.5
+        await desk.until(200)
+        assert desk.whole == [0, 66.5, 133]
+        await desk.until(250)
+        assert desk.whole == [0, 66.5, 133, 200.5]
+        desk.gatherer.takes = 30.0
+        await desk.until(400)
+        assert desk.whole[4:] == [268, 343], "the Lease has to be seen"
 
     run(main)
 
@@ -262,9 +283,9 @@ def test_otherwise_the_checkpoint_is_read_each_minute_and_all_but_pods_is_asked_
         desk.is_wanted = False
         desk.watcher.wake()
         await desk.until(650)
-        assert desk.whole == [0, 300, 600]
+        assert desk.whole == [0, 300.5, 601]
         assert {pods for _, pods in desk.gatherer.whole} == {False}
-        assert desk.light == [60, 120, 180, 240, 360, 420, 480, 540]
+        assert desk.light == [60.5, 120.5, 180.5, 240.5, 361, 421, 481, 541]
         assert desk.changes == 3, "a light look publishes nothing"
         ownership = desk.watcher.ownership
         assert (ownership.is_listed, ownership.listed_usec, desk.blocked) == (False, 0, ())
@@ -280,12 +301,12 @@ def test_as_soon_as_it_matters_looks_are_whole_again() -> None:
         await desk.until(90)
         desk.is_wanted = True
         await desk.until(130)
-        assert (desk.whole, desk.light) == ([0, 120], [60])
+        assert (desk.whole, desk.light) == ([0, 120.5], [60.5])
         listed = desk.watcher.ownership.listed_usec
-        assert listed == desk.clock.realtime_usec() - 9_500_000
+        assert listed == desk.clock.realtime_usec() - 9_000_000
         desk.is_wanted = False
         await desk.until(430)
-        assert (desk.whole, desk.light) == ([0, 120, 420], [60, 180, 240, 300, 360])
+        assert (desk.whole, desk.light) == ([0, 120.5, 421], [60.5, 181, 241, 301, 361])
         assert (desk.watcher.ownership.is_listed, desk.watcher.ownership.listed_usec) == (False, listed), "it is known when they were"
 
     run(main)
@@ -302,7 +323,7 @@ def test_a_list_that_did_not_come_is_not_called_listed_now() -> None:
     run(main)
 
 
-@pytest.mark.parametrize(("nudged", "looked"), [(1, 21), (10, 30), (39, 59), (41, 60), (59.9, 60)])
+@pytest.mark.parametrize(("nudged", "looked"), [(1, 21), (10, 30), (39, 59), (41, 60.5), (60.4, 60.5)])
 def test_an_event_brings_the_next_look_forward_after_some_time_and_never_puts_it_off(nudged: float, looked: float) -> None:
     async def main(desk: Desk) -> None:
         desk.watcher.wake()
@@ -390,7 +411,7 @@ def test_who_asks_gets_a_whole_look_also_where_it_does_not_matter() -> None:
         assert (desk.whole, desk.light) == ([0], [30]), "an event alone asks nobody"
         desk.watcher.nudge(asked=True)
         await desk.until(95.6)
-        assert (desk.whole, desk.light) == ([0, 35], [30, 95])
+        assert (desk.whole, desk.light) == ([0, 35], [30, 95.5])
 
     run(main)
 
@@ -466,14 +487,14 @@ def test_after_a_look_that_broke_off_the_next_is_a_whole_one_even_where_it_does_
         await desk.until(50)
         desk.gatherer.does = lambda: None
         await desk.until(130)
-        assert (desk.whole, desk.light) == ([0, 60], [120])
+        assert (desk.whole, desk.light) == ([0, 60], [120.5])
         assert desk.blocked == ("kubelet-young",)
         desk.gatherer.does = fail
-        await desk.until(181)
+        await desk.until(181.5)
         assert Look.PART_MISSING in desk.blocked, "a light look may break off, too"
         desk.gatherer.does = lambda: None
         await desk.until(250)
-        assert (desk.whole, desk.light) == ([0, 60, 240], [120, 180])
+        assert (desk.whole, desk.light) == ([0, 60, 240.5], [120.5, 180.5])
 
     run(main)
 
@@ -554,7 +575,7 @@ def test_a_light_look_remembers_who_was_given_what() -> None:
         desk.watcher.wake()
         await desk.until(50)
         desk.gatherer.reading = checkpoint_of("01")
-        await desk.until(61)
+        await desk.until(62)
         given = {allocation.uid for allocation in allocations_of("01")}
         assert desk.keeping.kept.pods.keys() == given
         desk.gatherer.reading = checkpoint_of("00")
@@ -564,10 +585,10 @@ def test_a_light_look_remembers_who_was_given_what() -> None:
         desk.gatherer.reading = CheckpointReading(None)
         await desk.until(250)
         assert Look.PART_MISSING not in desk.blocked, "nor does a look break off for want of one"
-        await desk.until(300.9)
+        await desk.until(301.4)
         assert desk.keeping.kept.pods.keys() == given, "and none that is there no more is forgotten"
         desk.is_wanted = True
-        await desk.until(361)
+        await desk.until(362)
         assert desk.watcher.ownership.dressed(CARD, desk.loop.time()).claims, "they claim once it matters"
 
     run(main)
@@ -604,7 +625,7 @@ def test_a_file_system_that_hangs_holds_up_the_next_look_for_a_while_only() -> N
         await desk.until(400)
         desk.saver.hangs = True
         await desk.until(550)
-        assert desk.whole[-3:] == [420, 480, 540]
+        assert desk.whole[-3:] == [423.5, 484, 544.5]
         assert desk.blocked == (Look.MEMORY_UNSAVED,)
         desk.saver.hangs = False
         await desk.until(670)
@@ -761,7 +782,7 @@ def test_there_is_a_watch_exactly_while_it_matters() -> None:
         assert watch.target == (SETTINGS, FACTS.node_name)
         watch.nudge()
         await desk.until(151)
-        assert desk.whole == [0, 60, 120, 150]
+        assert desk.whole == [0, 60.5, 121, 150]
         desk.is_wanted = False
         await desk.until(500)
         assert not watch.runs

@@ -4,7 +4,10 @@ More histories by hand: `python3 -m sim.world_run --seeds 0:100000 --processes 2
 """
 
 import os
+import random
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -75,6 +78,37 @@ def test_orphans_of_a_pod_that_fails_every_five_minutes_are_reclaimed_in_time(re
     # Three are younger than the grace, and one is in its turn.
     assert len(scene.world.hardware.vnpus) <= 4
     assert scene.checks.destroyed >= 80, scene.checks.destroyed
+
+
+class _InStep(random.Random):
+    """Lets each attempt to make a container take a second and a half, with its bundle there, and all else happen as soon as it may."""
+
+    def choice(self, seq: Sequence[Any]) -> Any:
+        return 1.5 if 2.0 in seq else seq[0]
+
+    def random(self) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("keeps_step", [False, True])
+def test_a_pod_that_keeps_step_with_the_looks_does_not_keep_what_it_left(keeps_step: bool) -> None:
+    """Each attempt protects the card while it lasts; at a steady interval each fifth look would meet one, for ever."""
+    scene = Scene(5, Plan(managed=2, unmanaged=0), Core)
+    if keeps_step:
+        scene.chance = lambda: 0.0
+    scene.wait(400.0)
+    # Five looks without anything to destroy take 301.5 s.
+    pod = Pod(scene.world.new_uid(), "", "normal", 0, "vir05_1c_8g", fails=-1, reason="RunContainerError")
+    pod.shown_uid = pod.uid
+    scene.world.dice = _InStep()
+    scene.wait(scene.daemon.next_at - scene.world.time.now - 1.35)
+    scene.world.add_pod(pod)
+    scene.wait(100 * 301.5)
+    assert pod.attempts >= 100
+    if keeps_step:
+        assert scene.checks.destroyed == 0, "or this shows nothing"
+    else:
+        assert scene.checks.destroyed >= 80, scene.checks.destroyed
 
 
 def test_every_rule_can_be_held_alone() -> None:

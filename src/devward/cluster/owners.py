@@ -7,6 +7,7 @@ could be asked. Events only say "look again". Nothing waits for a look.
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -14,6 +15,7 @@ from typing import Final, Protocol
 from devward.clock import Clock
 from devward.cluster.answers import Failure
 from devward.cluster.api import ApiSettings
+from devward.cluster.cadence import next_look
 from devward.cluster.claims import Moment
 from devward.cluster.gatherer import Gathered, Gatherer, nothing_gathered
 from devward.cluster.keeping import Keeping
@@ -42,7 +44,7 @@ _log = logging.getLogger(__name__)
 class Pace:
     """When to look, in seconds."""
 
-    #: Between looks, whole or light ones; a renewal of the Lease must be seen within the bound for looks at it.
+    #: Between looks, whole or light ones, at the least (cadence.py).
     interval: float = 60.0
     #: Between looks without Pods while there is no need of a whole one.
     seldom: float = 300.0
@@ -101,9 +103,10 @@ class OwnersWatcher:
         clock: Clock,
         is_wanted: Callable[[], bool],
         on_change: Callable[[], None],
+        chance: Callable[[], float] = random.random,
         pace: Pace = PACE,
     ) -> None:
-        """Ask nothing before `wake`. `is_wanted` tells whether it matters who owns the vNPUs."""
+        """Ask nothing before `wake`. `is_wanted` tells whether it matters who owns the vNPUs, `chance` is between 0 and 1 (cadence.py)."""
         self._gatherer = gatherer
         self._keeping = keeping
         self._saver = saver
@@ -111,6 +114,7 @@ class OwnersWatcher:
         self._clock = clock
         self._is_wanted = is_wanted
         self._on_change = on_change
+        self._chance = chance
         self._pace = pace
         self._task: asyncio.Task[None] | None = None
         self._watch_task: asyncio.Task[None] | None = None
@@ -125,6 +129,8 @@ class OwnersWatcher:
         #: The host was suspended, and no look has taken that into account yet.
         self._resumed = False
         self._seldom_at: float | None = None
+        #: When the latest look began, and when it was complete; what it was given of chance, and when the next one is due by that.
+        self._began = self._looked_at = self._given = 0.0
         self._due_at: float | None = None
         self.ownership = Ownership()
         self.looks = 0
@@ -175,12 +181,19 @@ class OwnersWatcher:
     # --- when ----------------------------------------------------------------------------------------------------------
     async def _run(self) -> None:
         while True:
-            began = self._clock.monotonic()
+            self._began, self._given = self._clock.monotonic(), self._chance()
             # Before the look: what happens meanwhile asks for another one.
             asked, self._asked, self._wanted_at = self._asked, False, None
-            self._due_at = began + self._interval()
+            self._looked(self._began)
             await self._look_safely(asked=asked)
-            await self._wait(began)
+            await self._wait(self._began)
+
+    def _looked(self, at: float) -> None:
+        self._looked_at = at
+        self._due_at = self._due_by_itself()
+
+    def _due_by_itself(self) -> float:
+        return next_look(self._began, self._looked_at, self._interval(), self._given)
 
     async def _wait(self, began: float) -> None:
         """Wait until a look is due by itself, by an event or by an administrator."""
@@ -193,7 +206,7 @@ class OwnersWatcher:
                 return
 
     def _due(self, began: float) -> float:
-        due = began + self._interval()
+        due = self._due_by_itself()
         if self._wanted_at is None:
             return due
         return min(due, max(self._wanted_at, began + (self._pace.least_asked if self._asked else min(self._pace.least, self._interval()))))
@@ -251,6 +264,7 @@ class OwnersWatcher:
             bounds=self._pace.bounds,
         )
         self._resumed = False
+        self._looked(moment.monotonic)
         self.looks += 1
         if self._known.node is not None and self._known.node.uid == self._accepted:
             self._accepted = ""
