@@ -95,8 +95,9 @@ class Core:
         answer = decide(self._prepared, now=at, sequence=sequence, controls=self._all(controls), is_intent_taken=is_intent_taken)
         if not isinstance(answer, Go):
             return None
-        # Kept before the broker is asked: whoever ends meanwhile does not forget the try.
-        self._keep(spend(self._spent, self._prepared.chosen.due.card, at))
+        # Before the broker is asked: whoever ends meanwhile does not forget the try; one that comes to nothing counts, too.
+        self._spent = spend(self._spent, self._prepared.chosen.due.card, at)
+        self._keep()
         return answer.expected
 
     def conclude(self, said: Said, at: float) -> None:
@@ -107,9 +108,6 @@ class Core:
             aftermath = called(said.outcome, said.code)
         else:
             aftermath = refused(said.refusal, said.code, "") if said.refusal is not None else unanswered("")
-        if aftermath.was_tried:
-            self._spent = spend(self._spent, one.card, at)
-        self._keep()
         self._history, _ = act(self._history, one.identity, "made-up", aftermath.result, at=at, at_usec=1)
         self.is_forbidden = self.is_forbidden or aftermath.forbids
         self._progress = conclude(self._progress, one.identity, aftermath, at)
@@ -123,8 +121,8 @@ class Core:
         self._keep()
         return eligible
 
-    def _keep(self, spent: Spent | None = None) -> None:
-        self._settings.kept_of_reclaiming = to_values(self._breaker, spent or self._spent, self._boot_id)
+    def _keep(self) -> None:
+        self._settings.kept_of_reclaiming = to_values(self._breaker, self._spent, self._boot_id)
 
     def _all(self, controls: Controls) -> Controls:
         return replace(controls, is_breaker_latched=self._breaker.is_latched, is_forbidden=self.is_forbidden)

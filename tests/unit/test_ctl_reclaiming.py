@@ -289,6 +289,18 @@ def test_what_stops_reclaiming_does_not_make_owners_unknown() -> None:
     assert document == {"mode": "enforce", "state": "observing", "paused_until_usec": 0, "blocked": [str(one) for one in Blocked]}
 
 
+def test_the_rest_of_the_hour_is_said_where_it_is_told() -> None:
+    assert reclaiming.rates(Reclaim(), TIMES) == ""
+    assert reclaiming.rates(Reclaim(per_hour=16, left_of_hour=1), TIMES) == "Of the 16 destructions that an hour allows 1 is left."
+    said = reclaiming.rates(Reclaim(per_hour=16, left_of_hour=0, next_usec=NOW + 60_000_000), TIMES)
+    assert said.startswith("Of the 16 destructions that an hour allows 0 are left; the next is allowed in ")
+    told = read({"reclaim": {"rates": {"per_hour": 16, "left_of_hour": 3, "next_usec": 0}}})
+    assert told is not None
+    assert (told.per_hour, told.left_of_hour) == (16, 3)
+    seen = evidence({"evidence": {"left": "limit-per-hour"}})
+    assert any("(limit-per-hour)" in text for text in explain_reclaim.waiting(VNPU, seen, TIMES))
+
+
 def test_the_status_names_what_the_breaker_holds() -> None:
     manager = replace(ENFORCING, reclaim_state="mass-reclaim", blocked_reasons=("mass-reclaim",))
     text = "Too many vNPUs became eligible at a time, 3 on 3 cards (p000: 100; p001: 116; p002: 132)."

@@ -13,7 +13,7 @@ from devward.cluster.observations import Scope
 from devward.cluster.views import Reset
 from devward.model import Manage
 from devward.npu.views import Use
-from devward.reclaim.confirmation import Bounds, Count, Pace, Progress, forget, set_back, set_backs, step, tried, wake_at
+from devward.reclaim.confirmation import Bounds, Count, Pace, Progress, forget, set_back, set_backs, step, tried
 from devward.reclaim.look import Cut, PinHold, Reach
 from devward.reclaim.reasons import Verdict, Why
 from sim.reclaim_desk import (
@@ -523,38 +523,6 @@ def test_look_that_began_before_the_try_is_not_another_round() -> None:
 def test_nothing_is_noted_of_a_vnpu_that_is_not_known() -> None:
     empty = Progress()
     assert set_back(empty, "x", 1.0, "y") == tried(empty, "x", 1.0) == forget(empty, "x") == empty
-
-
-# --- when the next look can matter -----------------------------------------------------------------------------------------------------
-def test_next_look_that_matters() -> None:
-    desk = ReclaimDesk()
-    assert wake_at(desk.progress, desk.bounds) is None
-    desk.look()
-    start = desk.now
-    for index in range(3):
-        assert wake_at(desk.progress, desk.bounds) == start + 60 * (index + 1)
-        desk.look()
-    assert wake_at(desk.progress, desk.bounds) == start + 600
-    desk.wait(600)
-    assert wake_at(desk.progress, desk.bounds) == desk.now + 60
-    desk.progress = tried(desk.progress, vnpu_of().identity, desk.now + 3)
-    assert wake_at(desk.progress, desk.bounds) == desk.now + 60
-    desk.look(30)
-    assert wake_at(desk.progress, desk.bounds) == desk.now + 30
-    desk.look(claims=[RUNNING])
-    assert wake_at(desk.progress, desk.bounds) is None
-
-
-def test_whoever_wakes_when_told_is_never_late() -> None:
-    desk = ReclaimDesk()
-    desk.look()
-    start, looks = desk.now, 0
-    while desk.judgements["v0100"].verdict is not V.ELIGIBLE:
-        at = wake_at(desk.progress, desk.bounds)
-        assert at is not None
-        desk.take(desk.see(at))
-        looks += 1
-    assert (desk.now - start, looks) == (600.0, 4)
 
 
 def test_suspects_are_the_pods_that_could_not_start_when_it_was_new() -> None:

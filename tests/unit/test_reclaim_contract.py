@@ -89,7 +89,6 @@ STOPPED = [
     ({"is_breaker_latched": True}, Blocked.MASS_RECLAIM),
     ({"is_forbidden": True}, Blocked.NOT_PERMITTED),
     ({"is_state_damaged": True}, Blocked.STATE_DAMAGED),
-    ({"are_pins_unreadable": True}, Blocked.PINS_UNREADABLE),
     ({"is_stopping": True}, Blocked.STOPPING),
 ]
 
@@ -251,7 +250,7 @@ def after(aftermath: Aftermath) -> tuple[ReclaimDesk, Progress]:
 @pytest.mark.parametrize("code", [0, -8001, -8002, -8008, None])
 def test_what_is_not_listed_any_more_is_destroyed_whatever_the_code(code: int | None) -> None:
     found = called(Outcome.DESTROYED, code)
-    assert (found.result, found.was_tried, found.sets_back) == (Result.DESTROYED, True, False)
+    assert (found.result, found.sets_back) == (Result.DESTROYED, False)
     _, progress = after(found)
     assert set(progress.vnpus) == {vnpu_of(101).identity}
 
@@ -277,7 +276,7 @@ def test_not_permitted_stops_destroying(outcome: Outcome) -> None:
 @pytest.mark.parametrize("outcome", [Outcome.STILL_PRESENT, Outcome.UNKNOWN])
 def test_ambiguous_outcomes_wait_for_another_round_and_no_other_grace(outcome: Outcome, code: int | None) -> None:
     found = called(outcome, code)
-    assert (found.sets_back, found.forbids, found.was_tried) == (False, False, True)
+    assert (found.sets_back, found.forbids) == (False, False)
     desk, _ = after(found)
     assert desk.look(30).reason == Why.WAITING_ROUND
     assert desk.judgements["v0101"].verdict is Verdict.ELIGIBLE
@@ -286,13 +285,13 @@ def test_ambiguous_outcomes_wait_for_another_round_and_no_other_grace(outcome: O
 
 def test_what_was_not_asked_was_not_tried() -> None:
     found = unasked("There is no broker.")
-    assert (found.result, found.was_tried, found.sets_back, found.forbids) == (Result.REFUSED, False, False, False)
+    assert (found.result, found.sets_back, found.forbids) == (Result.REFUSED, False, False)
     assert (found.reason, found.sentence) == ("not-asked", "There is no broker.")
 
 
 def test_no_answer_is_unknown() -> None:
     found = unanswered("The broker ended.")
-    assert (found.result, found.was_tried, found.sets_back, found.forbids) == (Result.UNKNOWN, True, False, False)
+    assert (found.result, found.sets_back, found.forbids) == (Result.UNKNOWN, False, False)
 
 
 OF_THE_VNPU = [
@@ -322,7 +321,7 @@ OF_THE_VNPU = [
 @pytest.mark.parametrize("reason", Refusal)
 def test_a_refusal_is_no_try_and_sets_back_what_it_is_about(reason: Refusal) -> None:
     found = refused(reason, None, "It is so.")
-    assert (found.result, found.was_tried, found.forbids) == (Result.REFUSED, False, False)
+    assert (found.result, found.forbids) == (Result.REFUSED, False)
     assert found.sets_back is (reason in OF_THE_VNPU)
     desk, _ = after(found)
     if not found.sets_back:

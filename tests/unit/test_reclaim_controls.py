@@ -25,7 +25,6 @@ STOPS: dict[Blocked, dict[str, Any]] = {
     Blocked.JOURNAL: {"is_journal_refusing": True},
     Blocked.NOT_SAVED: {"is_unsaved": True},
     Blocked.STATE_DAMAGED: {"is_state_damaged": True},
-    Blocked.PINS_UNREADABLE: {"are_pins_unreadable": True},
     Blocked.STOPPING: {"is_stopping": True},
 }
 

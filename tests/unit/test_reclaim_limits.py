@@ -18,6 +18,7 @@ from devward.reclaim.limits import (
     Limit,
     Rates,
     Spent,
+    allowance,
     begin_cycle,
     choose,
     due,
@@ -76,6 +77,19 @@ def test_sixteen_in_any_hour() -> None:
     full = begin_cycle(spend(cycle, "p000", NOW + 20))
     assert limit("p001", full, Rates(), NOW + 3599.9) is Limit.PER_HOUR
     assert limit("p001", full, Rates(), NOW + 3600) is None
+
+
+@given(st.lists(st.floats(NOW - 8000, NOW + 100), max_size=40))
+def test_what_the_hour_still_allows_is_what_its_limit_says(moments: list[float]) -> None:
+    rates, spent = Rates(), Spent(tuple(moments))
+    found = allowance(spent, rates, NOW)
+    assert (found.left == 0) is (limit("p000", spent, rates, NOW) is Limit.PER_HOUR) is (found.next_at is not None)
+    if found.next_at is not None:
+        assert found.next_at > NOW
+        assert limit("p000", spent, rates, found.next_at - 0.001) is Limit.PER_HOUR
+        assert limit("p000", spent, rates, found.next_at + 0.001) is None
+    else:
+        assert found.left == rates.per_hour - sum(NOW - moment < 3600 for moment in moments)
 
 
 def test_what_the_cycle_has_spent_counts() -> None:

@@ -138,8 +138,7 @@ class Cycles:
         self.conclude(chosen, called(*self.answer(answer.expected)), snapshot)
 
     def conclude(self, chosen: Chosen, aftermath: Aftermath, snapshot: Snapshot) -> None:
-        if aftermath.was_tried:
-            self.spent = spend(self.spent, chosen.due.card, snapshot.at)
+        self.spent = spend(self.spent, chosen.due.card, snapshot.at)
         if aftermath.result is Result.DESTROYED:
             self.vnpus = [one for one in self.vnpus if one.vdev != chosen.due.vdev]
         self.controls = replace(self.controls, is_forbidden=self.controls.is_forbidden or aftermath.forbids)

@@ -355,6 +355,27 @@ def test_a_file_that_cannot_be_reached_is_asked_for_again_and_never_written_over
     play(test)
 
 
+# --- the rates ------------------------------------------------------------------------------------------------------------
+def test_what_waits_for_a_rate_says_so_and_the_hours_rest_is_shown(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.wait(10)
+        rates = desk.room.describe(full=True)["rates"]
+        assert rates == {"per_card": 1, "per_node": 4, "per_hour": 2, "left_of_hour": 2, "next_usec": 0}
+        await desk.wait(1)
+        assert [vdev for vdev, *_ in desk.told] == [100]
+        assert desk.room.explain("v0101", full=True)["evidence"]["left"] == "limit-per-card"
+        (told,) = await desk.room.reclaim_vnpu(request(), 101, TWO.identity, dry_run=True, shorten=False)
+        assert told.reason == "limit-per-card"
+        await desk.wait(2)
+        assert len(desk.told) == 2
+        rates, now = desk.room.describe(full=True)["rates"], desk.scene.clock.realtime_usec()
+        assert rates["left_of_hour"] == 0
+        assert 3400e6 < rates["next_usec"] - now < 3600e6
+        assert desk.room.explain("v0102", full=True)["evidence"]["left"] == "limit-per-hour"
+
+    play(test, ONE, TWO, vnpu_of(102), config={"per_hour": 2})
+
+
 # --- the breaker ----------------------------------------------------------------------------------------------------------
 MANY = (vnpu_of(100), vnpu_of(116), vnpu_of(132))
 

@@ -143,7 +143,6 @@ BLOCKED_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
         "journal-refuses": Advice(f"Nothing is destroyed without a record. {_NOTHING}", (_JOURNAL,)),
         "state-not-saved": Advice(f"It is tried anew at each look. {_NOTHING}", (_STATE,)),
         "state-damaged": Advice(_NOTHING, (_STATE, _STATE_ANEW)),
-        "pins-unreadable": Advice(_NOTHING, (_STATE, _STATE_ANEW)),
         "stopping": Advice(_NOTHING, (_FINE,)),
     }
 )

@@ -118,6 +118,8 @@ def waiting(vnpu: Vnpu, seen: Evidence | None, times: Times) -> list[str]:
         often = "once" if seen.tries == 1 else f"{seen.tries} times"
         when = f", last {'at ' if times.utc else ''}{times.ago(seen.tried_usec)}" if seen.tried_usec else ""
         said.append(f"To destroy it was tried {often} in vain{when}.")
+    if seen.left:
+        said.append(f"It is due, and was not destroyed at the latest look: {say_code(seen.left)}")
     if seen.suspects:
         named = ", ".join(map(printable, seen.suspects[:MAX_SUSPECTS]))
         more = f" and {len(seen.suspects) - MAX_SUSPECTS} more" if len(seen.suspects) > MAX_SUSPECTS else ""

@@ -118,7 +118,7 @@ def line(result: Result, name: str) -> str:
 
 
 def show_status(context: Context, snapshot: Snapshot, told: Reclaim) -> None:
-    """Print what reclaiming does, what stops it, what lies about unused, what became of vNPUs, and the counters."""
+    """Print what reclaiming does, what stops it, what lies about unused, what became of vNPUs, the rates and the counters."""
     out, times = context.out, context.times()
     show_lines(context, reclaiming.lines(snapshot, told, times))
     named = [*reclaiming.leaks(told.by_card, "", "an NPU that is not told"), *reclaiming.leaks(told.by_pod, "Pod ", "no Pod that is known")]
@@ -138,6 +138,9 @@ def show_status(context: Context, snapshot: Snapshot, told: Reclaim) -> None:
         table(out, columns, [_gone(gone, times) for gone in told.gone[-MAX_GONE:]])
         if len(told.gone) > MAX_GONE:
             out.line(f"{len(told.gone) - MAX_GONE} more went before; --json has all of them.", Tone.FAINT)
+    if allowed := reclaiming.rates(told, times):
+        out.line()
+        prose(out, allowed)
     counted = reclaiming.counters(told)
     if counted:
         out.line()

@@ -60,6 +60,11 @@ class Reclaim:
     by_card: tuple[Leak, ...] = ()
     by_pod: tuple[Leak, ...] = ()
     gone: tuple[Gone, ...] = ()
+    #: Destructions that an hour allows, and those of them that are left; unknown where it is not told.
+    per_hour: int = UNKNOWN
+    left_of_hour: int = UNKNOWN
+    #: When the next is allowed; 0: now.
+    next_usec: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,8 @@ class Evidence:
     tried_usec: int = 0
     confirmed_usec: int = 0
     suspects: tuple[str, ...] = ()
+    #: Why it was not destroyed in the latest cycle although it is due: a code.
+    left: str = ""
 
 
 def reclaim(described: object) -> Reclaim | None:
@@ -81,7 +88,7 @@ def reclaim(described: object) -> Reclaim | None:
     values = _object(described, "reclaim")
     if values is None:
         return None
-    pause, leaks, counters = (_object(values, name) or {} for name in ("pause", "leaks", "counters"))
+    pause, leaks, counters, rates = (_object(values, name) or {} for name in ("pause", "leaks", "counters", "rates"))
     return Reclaim(
         mode=text_of(values, "mode"),
         state=text_of(values, "state"),
@@ -93,6 +100,9 @@ def reclaim(described: object) -> Reclaim | None:
         by_card=tuple(_leak(one) for one in _objects(leaks, "by_card")),
         by_pod=tuple(_leak(one) for one in _objects(leaks, "by_pod")),
         gone=tuple(_gone(one) for one in _objects(values, "gone")),
+        per_hour=integer_of(rates, "per_hour"),
+        left_of_hour=integer_of(rates, "left_of_hour"),
+        next_usec=number_of(rates, "next_usec"),
     )
 
 
@@ -116,6 +126,7 @@ def evidence(explained: object) -> Evidence | None:
         tried_usec=moment("tried"),
         confirmed_usec=moment("confirmed"),
         suspects=texts_of(values, "suspects"),
+        left=text_of(values, "left"),
     )
 
 

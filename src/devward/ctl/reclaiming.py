@@ -84,6 +84,15 @@ def leaked(vnpus: Iterable[Vnpu]) -> str:
     return f"{counted(number, 'vNPU')} {verb} to nobody, as far as can be seen: {', '.join(parts)}." if parts else ""
 
 
+def rates(told: Reclaim, times: Times) -> str:
+    """Say how many destructions the hour still allows; empty where that is not told."""
+    if UNKNOWN in (told.per_hour, told.left_of_hour):
+        return ""
+    said = f"Of the {told.per_hour} destructions that an hour allows {told.left_of_hour} {'is' if told.left_of_hour == 1 else 'are'} left"
+    when = f"; the next is allowed {'at ' if times.utc else ''}{times.ago(told.next_usec)}" if told.next_usec else ""
+    return f"{said}{when}."
+
+
 def counters(told: Reclaim) -> list[str]:
     """Say the counters, those of nothing left out."""
     return [f"{printable(name).replace('_', ' ')}: {number}" for name, number in told.counters if number]

@@ -67,11 +67,6 @@ class Aftermath:
     #: Nothing more may be destroyed (`Controls.is_forbidden`).
     forbids: bool = False
 
-    @property
-    def was_tried(self) -> bool:
-        """Whether it counts for the rates."""
-        return self.result is not Result.REFUSED
-
 
 def called(outcome: Outcome, code: int | None) -> Aftermath:
     """Return what it means that the library was called; `code` is what it returned, None: it did not."""

@@ -10,9 +10,8 @@ Everything is counted per vNPU. `step` takes what was known and one look, and re
                 and manual runs, however many, add no confirmation that the timer would not have added.
     eligible    The grace is over and there are enough confirmations, all of them after the wait began.
 
-An interval counts from moment to moment (`Look.at`); `wake_at` says when the next look can matter. A second, shorter pace is counted beside
-the first from the same looks, for vNPUs for which an administrator asks to shorten the wait; it skips no evidence, and adds nothing to the
-first.
+An interval counts from moment to moment (`Look.at`). A second, shorter pace is counted beside the first from the same looks, for vNPUs for
+which an administrator asks to shorten the wait; it skips no evidence, and adds nothing to the first.
 
 A failed attempt (`Claim.failed_at`) sets back the vNPUs that it may have made, and no others, or a Pod that fails every five minutes would
 keep its old ones for ever. Where it is known when the attempt began (`Claim.began_at`), those are the ones first seen at or after that.
@@ -176,32 +175,11 @@ def forget(progress: Progress, identity: str) -> Progress:
     return replace(progress, vnpus={key: known for key, known in progress.vnpus.items() if key != identity})
 
 
-def wake_at(progress: Progress, bounds: Bounds) -> float | None:
-    """Return when the next look can confirm something, make it eligible, or be the next cycle of what is; None: nothing waits.
-
-    It is past where the last look was too early, or had too old a part, to confirm what it could have.
-    """
-    at = progress.looked_at
-    moments = [] if at is None else [_wakes(known, at, bounds) for known in progress.vnpus.values()]
-    return min((moment for moment in moments if moment is not None), default=None)
-
-
 def set_backs(before: Progress, after: Progress) -> int:
     """Return how many vNPUs lost confirmations between two steps."""
     return sum(
         known.normal.confirmations > after.vnpus[key].normal.confirmations for key, known in before.vnpus.items() if key in after.vnpus
     )
-
-
-def _wakes(known: VnpuProgress, at: float, bounds: Bounds) -> float | None:
-    start, count, pace = known.grace_start, known.normal, bounds.normal
-    if start is None:
-        return None
-    if known.is_due(at, bounds):
-        return at + pace.interval
-    if count.confirmations < pace.confirmations or known.awaits_round():
-        return (start if count.last_at is None else count.last_at) + pace.interval
-    return start + pace.grace
 
 
 def _with(progress: Progress, known: VnpuProgress) -> Progress:

@@ -26,7 +26,6 @@ class Blocked(StrEnum):
     JOURNAL = "journal-refuses"
     NOT_SAVED = "state-not-saved"
     STATE_DAMAGED = "state-damaged"
-    PINS_UNREADABLE = "pins-unreadable"
     STOPPING = "stopping"
 
 
@@ -44,7 +43,6 @@ BLOCKED_TEXT: Final[Mapping[Blocked, str]] = MappingProxyType(
         Blocked.JOURNAL: "The journal did not take the record of what was about to be done; look at systemd-journald.",
         Blocked.NOT_SAVED: "That a destruction is tried could not be saved; look at devward's state directory.",
         Blocked.STATE_DAMAGED: "devward's state could not be read, so that a pin or a pause may be missing; look at its state directory.",
-        Blocked.PINS_UNREADABLE: "The pins cannot be read, so that any vNPU may be pinned; look at devward's state directory.",
         Blocked.STOPPING: "devward is being stopped.",
     }
 )
@@ -79,8 +77,8 @@ class Controls:
     is_journal_refusing: bool = False
     #: The last try could not be saved.
     is_unsaved: bool = False
+    #: What an earlier run left cannot be read, or the pins may not be all that there are.
     is_state_damaged: bool = False
-    are_pins_unreadable: bool = False
     is_stopping: bool = False
 
 
@@ -126,7 +124,6 @@ def _holds(blocked: Blocked, controls: Controls) -> bool:
         Blocked.JOURNAL: controls.is_journal_refusing,
         Blocked.NOT_SAVED: controls.is_unsaved,
         Blocked.STATE_DAMAGED: controls.is_state_damaged,
-        Blocked.PINS_UNREADABLE: controls.are_pins_unreadable,
         Blocked.STOPPING: controls.is_stopping,
     }[blocked]
 

@@ -1,6 +1,6 @@
 """How many vNPUs may be destroyed, which first, and when so many are eligible that something else must be wrong. Pure.
 
-A try counts whatever came of it, unless the broker refused before it called the library. Times are seconds of the monotonic clock.
+A try counts from before the broker is asked, whatever comes of it. Times are seconds of the monotonic clock.
 """
 
 from collections import Counter
@@ -94,6 +94,22 @@ def due(judgements: Mapping[str, Judgement], progress: Progress) -> tuple[Due, .
             is_deferred = judgement.verdict is Verdict.DEFERRED
             found.append(Due(judgement.identity, judgement.card, known.grace_start, known.tries, judgement.vdev, is_deferred))
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What the hour still allows."""
+
+    left: int
+    #: When the next try is allowed; None: now.
+    next_at: float | None = None
+
+
+def allowance(spent: Spent, rates: Rates, now: float) -> Allowance:
+    """Return how many tries the hour still allows, and when the next one is."""
+    recent = sorted(_recent(spent, now))
+    left = rates.per_hour - len(recent)
+    return Allowance(left) if left > 0 else Allowance(0, recent[-rates.per_hour] + HOUR)
 
 
 def begin_cycle(spent: Spent) -> Spent:

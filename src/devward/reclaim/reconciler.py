@@ -28,7 +28,7 @@ from devward.reclaim.contract import Chosen, Go, Prepared, Refuse
 from devward.reclaim.controls import Controls, Permission, Switch, permission
 from devward.reclaim.counters import Counters
 from devward.reclaim.history import Fate, Gone, History
-from devward.reclaim.limits import Breaker, Due, Rates, Spent
+from devward.reclaim.limits import Allowance, Breaker, Due, Rates, Spent
 from devward.reclaim.look import Cut, Interruption, Look, Reach, container_key, take_look
 from devward.reclaim.verdict import Judgement
 from devward.reclaim.warden import Warden
@@ -74,6 +74,8 @@ class Reconciler:
         self._history = History()
         self._spent = Spent()
         self._breaker = Breaker()
+        #: By identity, why what is eligible was not destroyed in the latest cycle: a code.
+        self._left: dict[str, str] = {}
         self._interruptions: tuple[Interruption, ...] = ()
         self._picture = _NO_PICTURE
         self._latest: Seen | None = None
@@ -158,10 +160,27 @@ class Reconciler:
         """What became of vNPUs."""
         return self._history
 
+    @property
+    def rates(self) -> Rates:
+        """How many destructions may be tried."""
+        return self._rates
+
+    @property
+    def allowance(self) -> Allowance:
+        """What the hour still allows."""
+        return limits.allowance(self._spent, self._rates, self._clock.monotonic())
+
+    @property
+    def left(self) -> Mapping[str, str]:
+        """By identity, why what is eligible was not destroyed in the latest cycle: a code."""
+        return self._left
+
     def evidence(self, name: str) -> Mapping[str, object] | None:
         """Return by what a vNPU was judged at the latest look; None: it was not."""
         look, judgement = self.standing.look, self.standing.judgements.get(name)
-        return record.evidence(judgement, look, self._progress) if look is not None and judgement is not None else None
+        if look is None or judgement is None:
+            return None
+        return {**record.evidence(judgement, look, self._progress), "left": self._left.get(judgement.identity, "")}
 
     # --- a look --------------------------------------------------------------------------------------------------------
     def ask_about(self, picture: Picture) -> frozenset[str]:
@@ -188,7 +207,7 @@ class Reconciler:
         self._notice(controls)
         look = self._look(seen)
         self._take_in(look, seen, controls)
-        self._spent = limits.begin_cycle(self._spent)
+        self._spent, self._left = limits.begin_cycle(self._spent), {}
         eligible = limits.due(self.standing.judgements, self._progress)
         if not eligible:
             self._is_journal_refusing = self._is_unsaved = False
@@ -199,6 +218,7 @@ class Reconciler:
         if not permission(_retried(controls), seen.blocked).may_destroy:
             return
         choice = limits.choose(eligible, self._spent, self._rates, self._clock.monotonic())
+        self._left = {identity: reached.value for identity, reached in choice.left.items()}
         for due in choice.chosen:
             if not await self._reclaim(due, again):
                 break
@@ -418,6 +438,8 @@ class Reconciler:
     def _conclude(self, prepared: Prepared, what_came: Aftermath, request_id: str) -> None:
         identity, now = prepared.chosen.due.identity, self._clock.monotonic()
         self._progress = aftermath.conclude(self._progress, identity, what_came, now)
+        if what_came.result is not Result.DESTROYED:
+            self._left[identity] = what_came.reason
         self._is_forbidden = self._is_forbidden or what_came.forbids
         self.counters += counters.of_destruction(what_came)
         usec = self._clock.realtime_usec()
@@ -430,6 +452,7 @@ class Reconciler:
         self._warden.changed()
 
     def _refused(self, due: Due, code: str, sentence: str) -> None:
+        self._left[due.identity] = code
         self._audit.transition(
             f"reclaiming of vNPU {due.vdev}",
             "reclaim-refused",

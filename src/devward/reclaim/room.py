@@ -175,6 +175,7 @@ class ReclaimRoom:
                 "held": [{"card": one.card, "vdev": one.vdev, "identity": one.identity} for one in sorted(breaker.held)],
                 "agreed": [{"card": one.card, "vdev": one.vdev, "identity": one.identity} for one in sorted(breaker.agreed)],
             }
+            told["rates"] = self._rates(self._reconciler)
             told["counters"] = asdict(self._reconciler.counters)
             told["leaks"] = asdict(leaks(self._reconciler.history))
             told["gone"] = [
@@ -190,6 +191,18 @@ class ReclaimRoom:
                 for gone in self._reconciler.history.gone
             ]
         return told
+
+    def _rates(self, reconciler: "Reconciler") -> dict[str, Any]:
+        """Return what may be tried in an hour, and of that what is left."""
+        allowed = reconciler.allowance
+        wait = 0.0 if allowed.next_at is None else allowed.next_at - self._clock.monotonic()
+        return {
+            "per_card": reconciler.rates.per_card,
+            "per_node": reconciler.rates.per_node,
+            "per_hour": reconciler.rates.per_hour,
+            "left_of_hour": allowed.left,
+            "next_usec": 0 if allowed.next_at is None else self._clock.realtime_usec() + round(wait * 1_000_000),
+        }
 
     def explain(self, vnpu: str, *, full: bool) -> Mapping[str, Any]:
         """Return by what a vNPU was judged, for Explain; without `full`, nothing that names other people's workloads."""
@@ -479,7 +492,9 @@ class ReclaimRoom:
             return "not-evaluated"
         if judgement.verdict is not Verdict.ELIGIBLE:
             return judgement.reason
-        return standing.permission.reasons[0] if standing.permission.reasons else ""
+        if standing.permission.reasons:
+            return standing.permission.reasons[0]
+        return self._reconciler.left.get(identity, "") if self._reconciler is not None else ""
 
     async def release_breaker(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """Agree to what was eligible while too much of it was: to that, vNPU by vNPU, and to nothing that becomes so later."""
