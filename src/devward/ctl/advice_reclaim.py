@@ -137,8 +137,8 @@ BLOCKED_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
             (_step("On a host without Kubernetes nothing needs to be done. Else see the kubelet.", "systemctl status kubelet.service"),),
         ),
         "destroying-not-permitted": Advice(
-            _NOTHING,
-            (_BROKER, _step("Once it may, let devward try again.", "devwardctl reload")),
+            f"{_NOTHING} The surroundings of the broker's service are at fault, and this does not end by itself.",
+            (_BROKER, _step("Once its unit is mended, let devward try again; every vNPU then waits anew.", "devwardctl reload")),
         ),
         "journal-refuses": Advice(f"Nothing is destroyed without a record. {_NOTHING}", (_JOURNAL,)),
         "state-not-saved": Advice(f"It is tried anew at each look. {_NOTHING}", (_STATE,)),

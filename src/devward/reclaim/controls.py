@@ -39,7 +39,7 @@ BLOCKED_TEXT: Final[Mapping[Blocked, str]] = MappingProxyType(
         Blocked.KILL_SWITCH_UNREADABLE: "Whether the kill switch is set cannot be told; look at the file of reclaim.kill_switch.",
         Blocked.NO_RECLAIM: "devwardd was started with --no-reclaim.",
         Blocked.NO_KUBELET: "No kubelet was found on this host, and without one nobody can tell who owns a vNPU.",
-        Blocked.NOT_PERMITTED: "The vendor's library says that devward may not destroy vNPUs; mend devward-dcmi.service and reload.",
+        Blocked.NOT_PERMITTED: "The vendor's library forbids devward to destroy vNPUs (-8002); mend devward-dcmi.service, then reload.",
         Blocked.JOURNAL: "The journal did not take the record of what was about to be done; look at systemd-journald.",
         Blocked.NOT_SAVED: "That a destruction is tried could not be saved; look at devward's state directory.",
         Blocked.STATE_DAMAGED: "devward's state could not be read, so that a pin or a pause may be missing; look at its state directory.",
@@ -71,7 +71,8 @@ class Controls:
     is_breaker_latched: bool = False
     #: What latched it, fit to be shown; empty: nothing more is known of that.
     breaker_text: str = ""
-    #: The library said that this process may not destroy (-8002).
+    #: The library said that this process may not destroy (-8002). The broker's surroundings are at fault, which nothing but an
+    #: administrator mends; so only a reload, or a start, of devwardd has it tried again.
     is_forbidden: bool = False
     #: The last record of an intent was not taken.
     is_journal_refusing: bool = False
