@@ -2,16 +2,47 @@
 
 from typing import Final
 
-from mutations import broker, claims, destroying, evidence, node, shields, waiting
+from mutations import (
+    broker,
+    claims,
+    confirming,
+    contract,
+    evidence,
+    host,
+    inventory,
+    managers,
+    memory,
+    node,
+    outcomes,
+    shields,
+    standings,
+    stopping,
+    waiting,
+)
+from mutations.files import ASKED
 from mutations.rule import Rule
 
-_ROOMS: Final = (waiting, shields, destroying, broker, claims, node, evidence)
+_ROOMS: Final = (
+    waiting,
+    confirming,
+    shields,
+    stopping,
+    contract,
+    outcomes,
+    broker,
+    memory,
+    claims,
+    standings,
+    node,
+    managers,
+    evidence,
+    host,
+    inventory,
+)
 
 RULES: Final[tuple[Rule, ...]] = tuple(rule for room in _ROOMS for rule in room.RULES)
 
 
 def tests_of(rule: Rule) -> tuple[str, ...]:
     """Return the files of tests/unit that are asked about a rule, in their order."""
-    if rule.tests:
-        return rule.tests
-    return next(room.ASKED[rule.file] for room in _ROOMS if rule in room.RULES)
+    return rule.tests or ASKED[rule.file]

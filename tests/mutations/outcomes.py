@@ -1,0 +1,190 @@
+"""DESIGN 4.5, 4 to 7, in the daemon: what an answer means, rates, breaker, stopping, and the record."""
+
+from typing import Final
+
+from mutations.files import AFTERMATH, CLIENT, CONFIRMATION, CONTRACT, KEPT, LIMITS, RECLAIM_ROOM, RECONCILER, RECORD
+from mutations.rule import Rule
+
+RULES: Final = (
+    Rule(
+        "4.5.4 presence decides and not the code",
+        AFTERMATH,
+        "        Result(outcome.value),\n",
+        "        Result.DESTROYED if code == 0 else Result.STILL_PRESENT,\n",
+    ),
+    Rule(
+        "4.5.4 -8001 begins that vNPU's wait anew",
+        AFTERMATH,
+        "sets_back=not is_gone and code == DcmiCode.INVALID_PARAMETER,",
+        "sets_back=False,",
+    ),
+    Rule(
+        "4.5.4 -8002 forbids destroying",
+        AFTERMATH,
+        "        sets_back=not is_gone and code == DcmiCode.INVALID_PARAMETER,\n        forbids=code == DcmiCode.NOT_PERMITTED,\n",
+        "        sets_back=not is_gone and code == DcmiCode.INVALID_PARAMETER,\n",
+    ),
+    Rule(
+        "4.5.4 a refusal with -8002 forbids destroying",
+        AFTERMATH,
+        " or code == DcmiCode.INVALID_PARAMETER,\n        forbids=code == DcmiCode.NOT_PERMITTED,\n",
+        " or code == DcmiCode.INVALID_PARAMETER,\n",
+    ),
+    Rule("4.5.4 -8002 is remembered", RECONCILER, "        self._is_forbidden = self._is_forbidden or what_came.forbids\n", ""),
+    Rule(
+        "4.5.4 -8002 ends the cycle",
+        RECONCILER,
+        "return not (self._is_forbidden or self._is_journal_refusing or self._is_unsaved)",
+        "return not (self._is_journal_refusing or self._is_unsaved)",
+    ),
+    Rule("4.5.4 a refusal about the vNPU begins its wait anew", AFTERMATH, "sets_back=reason not in _OF_BROKER or code", "sets_back=code"),
+    Rule(
+        "4.5.4 no answer is unknown",
+        AFTERMATH,
+        'return Aftermath(Result.UNKNOWN, "no-answer", text)',
+        'return Aftermath(Result.REFUSED, "no-answer", text)',
+    ),
+    Rule("4.5.4 an ambiguous outcome waits for another round", AFTERMATH, "    progress = tried(progress, identity, at)\n", ""),
+    Rule(
+        "4.5.4 another round is a confirmation after the try",
+        CONFIRMATION,
+        " and not self.awaits_round(is_short=is_short)\n        return",
+        "\n        return",
+    ),
+    Rule(
+        "4.5.4 that confirmation is of a look that began after the try",
+        CONFIRMATION,
+        "        if known.tried_at is not None and look.begun <= known.tried_at:\n            return count\n",
+        "",
+    ),
+    Rule(
+        "4.5.4 another answer leaves it unknown",
+        CLIENT,
+        "        if answer.id != request.id and not",
+        "        if answer.id is None and not",
+    ),
+    Rule(
+        "4.5.4 silence leaves it unknown",
+        CLIENT,
+        'return Unavailable(Reason.NPU_BROKER_SILENT, f"no answer in {seconds:g} s{await self._end_if_hung()}")',
+        "raise _Unreached(await self._end_if_hung()) from None",
+    ),
+    Rule(
+        "4.5.5 one a card a cycle",
+        LIMITS,
+        "return Limit.PER_CARD if Counter(spent.cards)[card] >= rates.per_card else None",
+        "return None",
+    ),
+    Rule("4.5.5 four a node a cycle", LIMITS, "    if len(spent.cards) >= rates.per_node:\n        return Limit.PER_NODE\n", ""),
+    Rule("4.5.5 sixteen an hour", LIMITS, "    if len(_recent(spent, now)) >= rates.per_hour:\n        return Limit.PER_HOUR\n", ""),
+    Rule(
+        "4.5.5 the rates' own values",
+        LIMITS,
+        "    per_card: int = 1\n    per_node: int = 4\n    per_hour: int = 16\n",
+        "    per_card: int = 2\n    per_node: int = 8\n    per_hour: int = 64\n",
+    ),
+    Rule(
+        "4.5.5 rates are above 0",
+        LIMITS,
+        "if not (self.per_card > 0 and self.per_node > 0 and self.per_hour > 0):",
+        "if not self.per_card > 0:",
+    ),
+    Rule("4.5.5 the hour's tries are of a whole hour", LIMITS, "if now - moment < HOUR)", "if now - moment < HOUR / 10)"),
+    Rule(
+        "4.5.5 a try is counted before the broker is asked",
+        RECONCILER,
+        "            self._spent = limits.spend(before, judgement.card, self._clock.monotonic())\n",
+        "",
+    ),
+    Rule(
+        "4.5.5 a try that cannot be kept is none",
+        RECONCILER,
+        "            self._is_unsaved = not await self.keep()\n",
+        "            await self.keep()\n",
+    ),
+    Rule("4.5.5 the hour's tries survive a restart", KEPT, '"tries": list(spent.moments)}', '"tries": []}'),
+    Rule(
+        "4.5.5 the rates are held again with the fresh look",
+        CONTRACT,
+        "    reached = limit(chosen.due.card, spent, rates, now)\n",
+        "    reached = None\n",
+    ),
+    Rule("4.5.5 eligible vNPUs on three cards latch the breaker", LIMITS, "is_mass = cards >= BREAKER_CARDS or (", "is_mass = ("),
+    Rule(
+        "4.5.5 eligible vNPUs on more than half of the cards latch the breaker",
+        LIMITS,
+        " or (cards >= BREAKER_LEAST and 2 * cards > reclaimed_cards)",
+        "",
+    ),
+    Rule(
+        "4.5.5 eligible vNPUs on one card latch nothing",
+        LIMITS,
+        "(cards >= BREAKER_LEAST and 2 * cards > reclaimed_cards)",
+        "(2 * cards > reclaimed_cards)",
+    ),
+    Rule("4.5.5 many on one card are the ordinary case", LIMITS, "cards = len({one.card for one in fresh})", "cards = len(fresh)"),
+    Rule("4.5.5 only its release ends a latch", LIMITS, "is_latched = breaker.is_latched or is_mass", "is_latched = is_mass"),
+    Rule(
+        "4.5.5 deferred vNPUs count for the breaker",
+        LIMITS,
+        "if judgement.verdict in (Verdict.ELIGIBLE, Verdict.DEFERRED) and",
+        "if judgement.verdict is Verdict.ELIGIBLE and",
+    ),
+    Rule(
+        "4.5.5 what was agreed to latches no second time",
+        LIMITS,
+        "    return Breaker(agreed=breaker.agreed | breaker.identities)",
+        "    return Breaker()",
+    ),
+    Rule(
+        "4.5.5 agreement goes with its vNPU", LIMITS, "    agreed = breaker.agreed & frozenset(present)\n", "    agreed = breaker.agreed\n"
+    ),
+    Rule("4.5.5 a latch survives a restart", KEPT, "return Breaker(is_latched=latched), Spent(", "return Breaker(), Spent("),
+    Rule("4.5.5 a latch is saved", KEPT, '"latched": breaker.is_latched,', '"latched": False,'),
+    Rule("4.5.5 the breaker is watched before anything is chosen", RECONCILER, "        await self._watch(look, eligible)\n", ""),
+    Rule(
+        "4.5.5 the breaker is watched with the fresh look",
+        RECONCILER,
+        "        await self._watch(fresh, limits.due(self.standing.judgements, self._progress))\n",
+        "",
+    ),
+    Rule(
+        "4.5.5 that the breaker latched is audited",
+        RECONCILER,
+        "        if self._breaker.is_latched and not before.is_latched:\n",
+        "        if before is None:\n",
+    ),
+    Rule("4.6 what was kept and cannot be read stops", KEPT, "    if not isinstance(tries, list) or len(tries)", "    if len(tries)"),
+    Rule("4.5.6 stopping waits for a destruction", RECONCILER, "        await asyncio.wait({task}, timeout=FINISH_SECONDS)\n", ""),
+    Rule("4.5.6 stopping waits for 60 s at the most", RECONCILER, "timeout=FINISH_SECONDS)", "timeout=None)"),
+    Rule(
+        "4.5.6 a cycle that is cancelled leaves a destruction alone",
+        RECONCILER,
+        "        await asyncio.shield(self._acting)\n",
+        "        await self._acting\n",
+    ),
+    Rule("4.5.6 the daemon waits for it when it stops", RECLAIM_ROOM, "            await self._reconciler.finish()", "            pass"),
+    Rule(
+        "4.5.6 a broker that may be destroying is not ended",
+        CLIENT,
+        "        if destroy_may_run(self._lock_file):\n",
+        "        if not self._lock_file:\n",
+    ),
+    Rule("4.5.6 a silent broker is ended", CLIENT, "        problem = await self._kill()\n", '        problem = ""\n'),
+    Rule("4.5.6 the service manager kills no broker", "systemd/devward-dcmi.service", "SendSIGKILL=no\n", "", ("test_packaging.py",)),
+    Rule(
+        "4.5.7 the record has the line to make the vNPU again",
+        RECONCILER,
+        ', "recreate": record.recreate_line(expected)}',
+        ', "recreate": ""}',
+    ),
+    Rule("4.5.7 the record holds the evidence", RECONCILER, "told = {**record.evidence(judgement, fresh, self._progress), ", "told = {"),
+    Rule("4.5.7 the line names the template", RECORD, " -f {template} -v", " -v"),
+    Rule("4.5.7 the line names the id", RECORD, " -v {expected.vdev}", ""),
+    Rule(
+        "4.5.7 a refusal right before is recorded",
+        RECONCILER,
+        "        if isinstance(answer, Refuse):\n            self._refused(due, answer.reason, answer.sentence)\n",
+        "        if isinstance(answer, Refuse):\n",
+    ),
+)

@@ -1,0 +1,50 @@
+"""The table of safety rules fits the source: each of them can still be deleted, and is asked about where tests are."""
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from mutations.rule import RottenError, Rule
+from mutations.table import RULES, tests_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_rule_can_be_deleted() -> None:
+    texts = {file: (ROOT / file).read_text(encoding="utf-8") for file in {rule.file for rule in RULES}}
+    assert [str(error) for rule in RULES if (error := rotten(rule, texts[rule.file])) is not None] == []
+
+
+def rotten(rule: Rule, text: str) -> RottenError | None:
+    try:
+        rule.delete(text)
+    except RottenError as error:
+        return error
+    return None
+
+
+def test_every_rule_has_a_name_of_its_own_and_tests() -> None:
+    assert [name for name, count in Counter(rule.name for rule in RULES).items() if count > 1] == []
+    files = {name for rule in RULES for name in tests_of(rule)}
+    assert [name for name in sorted(files) if not (ROOT / "tests/unit" / name).is_file()] == []
+    assert all(map(tests_of, RULES))
+
+
+def test_what_is_left_is_still_python() -> None:
+    # Each takes a few milliseconds: one of each place is a sample that is taken in no time.
+    for rule in {rule.file: rule for rule in RULES if rule.file.endswith(".py")}.values():
+        ast.parse(rule.delete((ROOT / rule.file).read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(("text", "complaint"), [("nothing", "0 times"), ("if safe: if safe:", "2 times")])
+def test_a_rule_that_does_not_stand_there_once_is_rotten(text: str, complaint: str) -> None:
+    with pytest.raises(RottenError, match=complaint):
+        Rule("4.5 safe", "file.py", "if safe:", "if True:").delete(text)
+
+
+def test_a_rule_is_deleted() -> None:
+    assert Rule("4.5 safe", "file.py", "if safe:", "if True:").delete("if safe: go") == "if True: go"
+    with pytest.raises(RottenError, match="nothing"):
+        Rule("4.5 safe", "file.py", "if safe:", "if safe:").delete("if safe: go")
