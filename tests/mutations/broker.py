@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import BROKER, DCMI, DESTRUCTION, ENVIRONMENT, GATE, HOST_SCAN, NUMBERING, SERVICE, SURVEY
+from mutations.files import ACCESS, BROKER, DCMI, DESTRUCTION, ENVIRONMENT, GATE, HOST_SCAN, NUMBERING, SERVICE, SURVEY
 from mutations.rule import Rule
 
 
@@ -236,6 +236,7 @@ _PROCESS: Final = (
     _check("1 the broker is in the host's mount namespace", "found.mount_namespace != found.init_mount_namespace", ENVIRONMENT, "found"),
     _check("1 the broker has all capabilities", "missing", ENVIRONMENT, "found"),
     _check("1 the library does not take the broker for Docker's", "found.docker_marks", ENVIRONMENT, "found"),
+    Rule("1 in a sandbox nothing is loaded", ACCESS, "            require_host(self._environment())\n", ""),
     Rule("1 nothing is told of the host from a sandbox", SERVICE, "        require_host(self._settings.read_environment())\n", ""),
 )
 

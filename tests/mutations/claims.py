@@ -7,7 +7,7 @@ from mutations.rule import Rule
 
 RULES: Final = (
     Rule(
-        "4.3 the plugin's answer names cards",
+        "S4 the plugin's answer names cards",
         CARDS,
         "    named = told | annotated | seen | _own_environment(pod, cards)\n",
         "    named = annotated | seen | _own_environment(pod, cards)\n",

@@ -41,6 +41,7 @@ THIS_HOST: Final = "src/devward/cluster/this_host.py"
 UDA: Final = "src/devward/cluster/uda.py"
 WITNESS: Final = "src/devward/cluster/witness.py"
 CONFIG: Final = "src/devward/config.py"
+ACCESS: Final = "src/devward/npu/access.py"
 BROKER: Final = "src/devward/npu/broker.py"
 CHIPS: Final = "src/devward/npu/chips.py"
 CLIENT: Final = "src/devward/npu/client.py"
@@ -119,6 +120,7 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     UDA: ("test_local_uda.py", "test_local.py"),
     WITNESS: ("test_witness.py", "test_owners_gatherer.py", "test_owners_snapshot.py"),
     CONFIG: ("test_config.py",),
+    ACCESS: ("test_dcmi_library.py", "test_dcmi_broker.py"),
     BROKER: ("test_dcmi_broker.py",),
     CHIPS: ("test_npu_inventory.py", "test_npu_through_broker.py"),
     CLIENT: ("test_npu_client_destroy.py", "test_npu_client.py"),

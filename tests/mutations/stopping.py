@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import CONTROLS, RECLAIM_ROOM, RECONCILER, STATE
+from mutations.files import ASKING, CONTROLS, RECLAIM_ROOM, RECONCILER, STATE
 from mutations.rule import Rule
 
 
@@ -94,4 +94,34 @@ RULES: Final = (
         "            self._look()\n            self._on_change()",
     ),
     Rule("4.6 each change of mode or pause is audited", RECLAIM_ROOM, '        act.succeed(f"{member} is in force{what}")\n', ""),
+    Rule(
+        "4.6 where no vNPU is idle no Pods are listed",
+        ASKING,
+        "return any(vnpu.use is not Use.IN_USE for vnpu in picture.vnpus)",
+        "return True",
+    ),
+    Rule(
+        "4.6 while a vNPU may be idle Pods are listed",
+        ASKING,
+        "return any(vnpu.use is not Use.IN_USE for vnpu in picture.vnpus)",
+        "return any(vnpu.use is Use.IDLE for vnpu in picture.vnpus)",
+    ),
+    Rule(
+        "5 an administrator names a vNPU by its identity",
+        RECLAIM_ROOM,
+        "        if all((vnpu.vdev, vnpu.identity) != (vdev, identity) for vnpu in self._npus.vnpus()):\n",
+        "        if all(vnpu.vdev != vdev for vnpu in self._npus.vnpus()):\n",
+    ),
+    Rule(
+        "5 a dry run destroys nothing",
+        RECLAIM_ROOM,
+        "            if dry_run:\n                results",
+        "            if not identities:\n                results",
+    ),
+    Rule(
+        "5 of orphans only what nothing shields is wished for",
+        RECLAIM_ROOM,
+        "if one.verdict not in SHIELDED and one.identity)",
+        "if one.identity)",
+    ),
 )

@@ -15,6 +15,7 @@ from devward.config import ReclaimConfig
 from devward.model import ActionRequest, ReclaimMode, ReclaimState, Trigger
 from devward.npu.codes import DcmiCode
 from devward.npu.facts import Outcome, Refusal
+from devward.npu.inventory import Picture
 from devward.reclaim import reconciler as room
 from devward.reclaim.aftermath import called, refused, unanswered
 from devward.reclaim.controls import Blocked, Switch
@@ -174,6 +175,20 @@ def test_what_comes_in_between_is_heeded_until_the_broker_is_asked(
     play(test)
 
 
+def test_what_comes_before_its_turn_asks_the_broker_nothing(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.wait()
+
+        async def happens() -> None:
+            scene.world.switch = Switch.PRESENT
+
+        scene.world.during["keep"] = happens
+        await scene.look()
+        assert "turn" not in scene.world.done
+
+    play(test)
+
+
 def test_what_is_said_while_the_kill_switch_is_read_counts(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         await scene.wait()
@@ -329,6 +344,27 @@ def test_evidence_that_became_old_meanwhile_is_none(play: Callable[..., None]) -
         await scene.look()
         assert scene.destroyed == []
         assert scene.outcomes()[-1] == ("failure", "evidence-too-old")
+
+    play(test)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda picture: replace(picture, nodes={}),
+        lambda picture: replace(picture, vnpus=tuple(replace(one, vfid=9) for one in picture.vnpus)),
+        lambda picture: replace(picture, cards=()),
+    ],
+    ids=["no node", "another function", "no card"],
+)
+def test_what_cannot_be_described_to_the_broker_is_not_destroyed(play: Callable[..., None], change: Callable[[Picture], Picture]) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.wait()
+        whole = scene.picture
+        scene.picture = lambda: change(whole())  # type: ignore[method-assign]
+        await scene.look()
+        assert scene.destroyed == []
+        assert scene.refusals() == ["vnpu-not-described"]
 
     play(test)
 
@@ -868,6 +904,18 @@ def test_where_nobody_looks_any_more_nothing_is_known(play: Callable[..., None])
         assert scene.world.cycles == cycles + 1, "nobody waits for the end of a look that will not come"
         await scene.look()
         assert (scene.verdict(), scene.destroyed) == ("candidate", [])
+
+    play(test)
+
+
+def test_looks_and_what_came_of_them_are_counted(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.wait()
+        await scene.look()
+        counters = scene.reconciler.counters
+        # Ten, the one that chose it, and the fresh one.
+        assert (counters.looks, counters.vnpus_inspected, counters.vnpus_destroyed) == (12, 12, 1)
+        assert (counters.unknown_looks, counters.confirmation_resets) == (0, 0)
 
     play(test)
 

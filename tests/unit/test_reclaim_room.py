@@ -253,6 +253,17 @@ def test_no_reclaim_of_the_command_line_and_a_mode_that_was_set_are_heeded(play:
     play(test, no_reclaim=True)
 
 
+def test_once_it_stops_nothing_is_destroyed_any_more(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.wait(10)
+        await desk.room.finish()
+        await desk.wait(3)
+        assert desk.told == []
+        assert [code for code, _ in desk.room.blocked] == ["stopping"]
+
+    play(test)
+
+
 def test_a_mode_of_the_configuration_shows_at_once_and_breaks_waits(play: Play) -> None:
     async def test(desk: Desk) -> None:
         await desk.wait(10)
@@ -286,6 +297,7 @@ def test_each_change_of_what_is_done_is_on_record_once(play: Play) -> None:
         reasons = [one["DEVWARD_REASON"][0] for one in desk.scene.records("reclaim-blocked")]
         assert reasons == ["paused", desk.world.unknowns[0].reason]
         assert desk.room.blocked == (), "what is unknown of the node is told elsewhere"
+        assert desk.scene.outcomes("action") == [("intent", ""), ("success", "")] * 2
 
     play(test)
 
