@@ -353,9 +353,8 @@ def test_evidence_that_became_old_meanwhile_is_none(play: Callable[..., None]) -
     [
         lambda picture: replace(picture, nodes={}),
         lambda picture: replace(picture, vnpus=tuple(replace(one, vfid=9) for one in picture.vnpus)),
-        lambda picture: replace(picture, cards=()),
     ],
-    ids=["no node", "another function", "no card"],
+    ids=["no node", "another function"],
 )
 def test_what_cannot_be_described_to_the_broker_is_not_destroyed(play: Callable[..., None], change: Callable[[Picture], Picture]) -> None:
     async def test(scene: Scene) -> None:
@@ -572,6 +571,17 @@ def test_not_permitted_stops_all_destroying_until_a_reload(play: Callable[..., N
         assert scene.destroyed[:2] == [100, 101] or len(scene.destroyed) == 2
 
     play(test, World(vnpus=(vnpu_of(100), vnpu_of(101))))
+
+
+def test_not_permitted_ends_its_cycle(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.wait()
+        scene.world.answer = lambda _: called(Outcome.STILL_PRESENT, DcmiCode.NOT_PERMITTED)
+        await scene.look()
+        assert len(scene.destroyed) == 1
+        assert (scene.world.done.count("again"), scene.refusals()) == (1, []), "the other one is not even looked at"
+
+    play(test, on(0, 1))
 
 
 @pytest.mark.parametrize(
