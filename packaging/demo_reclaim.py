@@ -5,7 +5,7 @@ import time
 from typing import Final
 
 from demo_cluster import POD, Cluster
-from demo_daemon import FASTER, GRACE, INTERVAL, Demo, say, say_command
+from demo_daemon import FASTER, INTERVAL, Demo, say, say_command
 from demo_npus import TEMPLATE, Npus
 from demo_stage import wait
 
@@ -17,19 +17,17 @@ from devward.npu.views import Verdict
 _OTHER_DIE: Final = "A1B2C3D4-00000003-0000000A-33333333-00000000"
 #: The NPU on which the Pod fails, by its physical id.
 _PHY: Final = 1
-#: Seconds in which a vNPU that nobody owns is gone at the latest, by what is set here.
-_BY_THEN: Final = GRACE + 4 * INTERVAL
 #: What is shown of the record of a destruction.
 _SHOWN: Final = ("MESSAGE", *(f"DEVWARD_{name}" for name in ("OUTCOME", "REQUEST_ID", "TRIGGER", "VNPU", "CARD", "EVIDENCE")))
 
 
-def say_timers() -> None:
+def say_timers(demo: Demo) -> None:
     """Say which times are shorter here than elsewhere; the number of confirmations and all evidence are as ever."""
     elsewhere = ReclaimConfig()
     rows = [
         ("looks at who owns the vNPUs, at least every", PACE.interval / FASTER, PACE.interval),
         ("a kubelet that was just started is not trusted for", PACE.bounds.node.kubelet / FASTER, PACE.bounds.node.kubelet),
-        ("time that nobody must have owned a vNPU, [reclaim] grace", GRACE, elsewhere.grace),
+        ("time that nobody must have owned a vNPU, [reclaim] grace", demo.grace, elsewhere.grace),
         ("time between its confirmations, [reclaim] interval", INTERVAL, elsewhere.interval),
     ]
     print("  These times are shorter here than elsewhere, and nothing else is otherwise:")
@@ -151,25 +149,30 @@ class Reclaiming:
     # --- what stays ----------------------------------------------------------------------------------------------------
     def show_kept(self) -> None:
         """Show what is somebody's, with its reason."""
-        self._demo.ctl("vnpus")
+        if not self._npus.ids >= set(self._kept):
+            raise SystemExit(f"packaging/demo: vNPUs of somebody's went: {sorted(set(self._kept) - self._npus.ids)}")
         for vdev, wanted in self._kept.items():
-            if vdev not in self._npus.ids or self._verdict(vdev) != wanted:
-                raise SystemExit(f"packaging/demo: {name_of(vdev)} is {self._verdict(vdev)} and should be {wanted}")
+            wait(lambda vdev=vdev, wanted=wanted: self._verdict(vdev) == wanted, f"{name_of(vdev)}: {' '.join(wanted)}", pause=0.05)
+        self._demo.ctl("vnpus")
+        for vdev in self._kept:
             self._demo.ctl_lines("verdict", "explain", name_of(vdev))
 
-    def show_nothing_happens(self) -> None:
-        """Wait for longer than it took before, and show that the vNPU is there, and why."""
+    def show_nothing_happens(self, reason: str) -> None:
+        """Wait for longer than it took before, and show that the vNPU is there, and that it is for this reason."""
         (vdev,) = self._left
-        wait(lambda: self._verdict(vdev)[0] == Verdict.UNKNOWN, f"{name_of(vdev)}: unknown", pause=0.05)
+        wanted = (Verdict.UNKNOWN, reason)
+        wait(lambda: self._verdict(vdev) == wanted, f"{name_of(vdev)}: {' '.join(wanted)}", pause=0.05)
         before, calls, began = self._npus.ids, len(self._npus.destructions), time.monotonic()
         self._demo.ctl_lines("cannot be told", "explain", name_of(vdev))
         self._demo.ctl("reclaim", "status")
-        while time.monotonic() < began + _BY_THEN:
+        # By then it would be gone: the grace, an interval for each confirmation, and a cycle.
+        while time.monotonic() < began + self._demo.grace + 4 * INTERVAL:
             time.sleep(0.2)
             if self._npus.ids != before or len(self._npus.destructions) != calls:
                 raise SystemExit("packaging/demo: something was destroyed while nothing was known")
-        verdict, reason = self._verdict(vdev)
-        say(f"{time.monotonic() - began:.0f} s later, when it would be gone otherwise, {name_of(vdev)} is there: {verdict} ({reason}).")
+        if self._verdict(vdev) != wanted:
+            raise SystemExit(f"packaging/demo: {name_of(vdev)} is {self._verdict(vdev)} and should be {wanted}")
+        say(f"{time.monotonic() - began:.0f} s later, when it would be gone otherwise, {name_of(vdev)} is there: {' '.join(wanted)}.")
 
     def _wait_confirming(self, vdev: int) -> None:
         wait(lambda: self._verdict(vdev)[0] == Verdict.CONFIRMING, f"{name_of(vdev)}: {Verdict.CONFIRMING}", pause=0.05)

@@ -12,7 +12,7 @@ _BASIC = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "ura
 _TMPFS = ("-t", "tmpfs", "-o", "mode=0755", "devward-demo")
 
 #: Seconds; a condition is never waited for as long unless something is wrong.
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 def wait(condition: Callable[[], object], what: str, *, pause: float = 0.0005) -> float:

@@ -25,6 +25,9 @@ from devward.ctl.failure import ExitStatus
 from devward.ctl.journal import Record
 from devward.model import Reason
 
+#: Why nothing is known while nobody listens at the API server's address.
+API_AWAY = "api-connection-refused"
+
 
 def describe(record: Record) -> str:
     """Say what was wrong with a file."""
@@ -142,22 +145,21 @@ def owners(demo: Demo, cluster: Cluster) -> None:
     """Bring the host into a cluster, and show who claims its cards."""
     cluster.start()
     took = cluster.wait_owners()
-    print(f"  Known after {took:.1f} s, most of which a kubelet that was just started is not trusted.")
+    print(f"  Known after {took:.1f} s, most of it because a kubelet that was just started is not trusted.")
     demo.ctl("cards")
     demo.ctl("explain", "p000")
-    say(
-        f"What the API server was asked: {', '.join(sorted(f'{method} {kind}' for method, kind in cluster.asked))}. It is never written to."
-    )
+    asked = ", ".join(sorted(f"{method} {kind}" for method, kind in cluster.asked))
+    say(f"What the API server was asked: {asked}. It is never written to.")
 
 
 def away(demo: Demo, cluster: Cluster, reclaiming: Reclaiming) -> None:
     """Take the API server away while a vNPU waits to be reclaimed."""
     reclaiming.leave_another()
     cluster.stop_api()
-    took = cluster.wait_blocked("api-connection-refused")
+    took = cluster.wait_blocked(API_AWAY)
     say(f"The API server went away. That nothing is known any more was said {took:.1f} s later:")
     demo.ctl("cards")
-    reclaiming.show_nothing_happens()
+    reclaiming.show_nothing_happens(API_AWAY)
 
 
 def hang(demo: Demo, npus: Npus) -> None:
@@ -206,6 +208,8 @@ def main() -> None:
     arguments.add_argument("--keep", action="store_true", help="leave devwardd running, with a shell to play in")
     arguments.add_argument("--simulate", action="store_true", help="use a simulated device though the machine has /dev/kvm")
     given = arguments.parse_args()
+    # What was started is ended then, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("packaging/demo: terminated"))
     scratch = Path(tempfile.mkdtemp(prefix="devward-demo-"))
     demo = Demo(scratch, simulate=given.simulate)
     try:
@@ -228,7 +232,8 @@ def main() -> None:
             show_npus(demo, npus)
             chapter("6. The host joins a cluster: checkpoint, API server and the host itself say who claims each NPU.")
             print("  Kubelet and API server are stand-ins with recorded answers.")
-            say_timers()
+            demo.settle_grace()
+            say_timers(demo)
             owners(demo, cluster)
             chapter("7. A Pod cannot start, and each attempt leaves a vNPU behind, until the NPU is full. devward takes them back.")
             reclaiming = Reclaiming(demo, npus, cluster)

@@ -57,7 +57,7 @@ def shown() -> dict[int, str]:
 
 
 def test_it_says_which_times_it_shortens(shown: dict[int, str]) -> None:
-    assert re.search(r"\[reclaim\] grace +8 s instead of 600 s\n", shown[6])
+    assert re.search(r"\[reclaim\] grace +\d+ s instead of 600 s\n", shown[6])
     assert re.search(r"\[reclaim\] interval +1 s instead of 60 s\n", shown[6])
 
 
@@ -97,7 +97,7 @@ def test_nothing_happens_while_the_api_server_is_away(shown: dict[int, str]) -> 
     (name,) = re.findall(r"attempt \d+: (v\d+) is made", story)
     assert re.search(rf"^{name} .* confirming ", story, re.M)
     assert "Reclaiming is blocked: no vNPU is destroyed" in story
-    assert re.search(rf"\d+ s later, when it would be gone otherwise, {name} is there: unknown \(api-connection-refused\)", story)
+    assert re.search(rf"\d+ s later, when it would be gone otherwise, {name} is there: unknown api-connection-refused", story)
     assert "vnpus destroyed: 2\n" in story
 
 
