@@ -164,7 +164,9 @@ class Demo:
         say_command(said)
         sys.stdout.flush()
         command = [sys.executable, "-m", "devward.ctl", *arguments]
-        output = subprocess.run(command, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False).stdout
+        # A sentence stays on one line.
+        environment = {name: value for name, value in self.environment.items() if name != "COLUMNS"}
+        output = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False).stdout
         if subprocess.run(["grep", pattern], input=output, check=False).returncode:
             raise SystemExit(f"packaging/demo: {said} shows nothing")
 

@@ -34,10 +34,11 @@ def shown() -> dict[int, str]:
     """What the demo printed, by its chapters; 0 is before the first."""
     mark = f"DEVWARD_DEMO_TEST={uuid.uuid4()}"
     name, _, value = mark.partition("=")
+    environment = {key: text for key, text in os.environ.items() if key != "COLUMNS"}
     with tempfile.TemporaryDirectory() as scratch:
         process = subprocess.Popen(
             [str(REPOSITORY / "packaging/demo")],
-            env={**os.environ, "TMPDIR": scratch, name: value},
+            env={**environment, "TMPDIR": scratch, name: value},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
