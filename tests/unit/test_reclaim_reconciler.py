@@ -20,7 +20,7 @@ from devward.reclaim import reconciler as room
 from devward.reclaim.aftermath import called, refused, unanswered
 from devward.reclaim.controls import Blocked, Switch
 from devward.reclaim.history import Fate
-from devward.reclaim.limits import Breaker, Choice, Spent
+from devward.reclaim.limits import Breaker, Choice, Held, Spent
 from devward.reclaim.look import Cut, Interruption
 from devward.reclaim.reasons import Why
 from sim.reclaim_desk import RUNNING, claimed, unknown, vnpu_of
@@ -504,6 +504,19 @@ def test_the_breaker_latches_before_anything_is_destroyed_and_only_its_release_e
         assert await scene.reconciler.release_breaker()
         assert not scene.world.kept[-1][0].is_latched
         await scene.look()
+        assert sorted(scene.destroyed) == [100, 116, 132]
+
+    play(test, on(0, 1, 2))
+
+
+def test_what_was_agreed_to_is_so_after_a_restart_at_which_the_npus_are_seen_late(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        agreed = frozenset(Held(one.card, one.vdev, "", f"lasting-{one.identity}") for one in scene.world.vnpus)
+        scene.world.left = (Breaker(agreed=agreed), Spent())
+        scene.world.has_npus = False
+        await scene.look()
+        scene.world.has_npus = True
+        await scene.wait(720)
         assert sorted(scene.destroyed) == [100, 116, 132]
 
     play(test, on(0, 1, 2))
