@@ -652,6 +652,11 @@ def test_a_memory_that_is_lost_protects_for_as_long_as_a_pod_that_was_forgotten_
 
     async def main(desk: Desk) -> None:
         desk.watcher.wake()
+        await desk.until(10)
+        assert "node-uid-lost" in desk.blocked
+        snapshot = desk.watcher.ownership.snapshot
+        assert snapshot is not None
+        desk.watcher.accept(snapshot.node_uid)
         await desk.until(370)
         assert desk.blocked == (Look.MEMORY_LOST,)
         await desk.until(890)

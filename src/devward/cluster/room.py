@@ -147,12 +147,11 @@ class ClusterRoom:
 
     def node_seen(self) -> tuple[str, bool]:
         """Return the UID of the Node that was read last, empty where there is none, and whether it is another than this host's."""
-        from devward.cluster.node import NodeIdentity
 
         snapshot = self.ownership.snapshot if self.ownership is not None else None
         if snapshot is None:
             return "", False
-        return printable(snapshot.node_uid), snapshot.identity is NodeIdentity.CHANGED
+        return printable(snapshot.node_uid), snapshot.identity is not None and snapshot.identity.may_be_accepted
 
     def accept_node(self, uid: str) -> None:
         """Take the Node with this UID for this host's from now on."""
