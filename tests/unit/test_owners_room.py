@@ -148,10 +148,10 @@ class Desk:
         self.npus.shown = CARDS
         self.room.npus_changed()
 
-    def publish(self, *states: CardState, is_listed: bool = True, unknowns: tuple[Unknown, ...] = (), **more: Any) -> Ownership:
+    def publish(self, *states: CardState, is_asked: bool = True, unknowns: tuple[Unknown, ...] = (), **more: Any) -> Ownership:
         now = self.loop.time()
         said = Snapshot(now, self.clock.realtime_usec(), states or known(), unknowns, (), (), **more)
-        self.watcher.ownership = Ownership(said, is_listed=is_listed, sights={"v0100": SIGHT}, certificate_expires_usec=9)
+        self.watcher.ownership = Ownership(said, is_asked=is_asked, sights={"v0100": SIGHT}, certificate_expires_usec=9)
         made: Ownership = self.watcher.ownership
         return made
 
@@ -358,7 +358,7 @@ def test_a_card_is_the_same_object_while_nothing_changed_and_another_as_soon_as_
         assert (second[0].used_cores, second[1] is first[1]) == (5.0, True)
         desk.publish(*known())
         assert [card.protection for card in desk.room.dressed(moved)] == [Protection.NONE] * 2
-        desk.publish(*known(), is_listed=False)
+        desk.publish(*known(), is_asked=False)
         assert [card.protection for card in desk.room.dressed(moved)] == [Protection.NOT_EVALUATED] * 2
         desk.publish(*known())
         await asyncio.sleep(LASTS + 1)

@@ -288,7 +288,7 @@ def test_otherwise_the_checkpoint_is_read_each_minute_and_all_but_pods_is_asked_
         assert desk.light == [60.5, 120.5, 180.5, 240.5, 361, 421, 481, 541]
         assert desk.changes == 3, "a light look publishes nothing"
         ownership = desk.watcher.ownership
-        assert (ownership.is_listed, ownership.listed_usec, desk.blocked) == (False, 0, ())
+        assert (ownership.is_asked, ownership.listed_usec, desk.blocked) == (False, 0, ())
         assert ownership.dressed(CARD, desk.loop.time()).protection is Protection.NOT_EVALUATED
 
     run(main)
@@ -307,7 +307,7 @@ def test_as_soon_as_it_matters_looks_are_whole_again() -> None:
         desk.is_wanted = False
         await desk.until(430)
         assert (desk.whole, desk.light) == ([0, 120.5, 421], [60.5, 181, 241, 301, 361])
-        assert (desk.watcher.ownership.is_listed, desk.watcher.ownership.listed_usec) == (False, listed), "it is known when they were"
+        assert (desk.watcher.ownership.is_asked, desk.watcher.ownership.listed_usec) == (False, listed), "it is known when they were"
 
     run(main)
 
@@ -317,7 +317,7 @@ def test_a_list_that_did_not_come_is_not_called_listed_now() -> None:
         desk.gatherer.change = lambda parts: replace(parts, pods=replace(parts.pods, status=0, body=b""))
         desk.watcher.wake()
         await desk.until(10)
-        assert (desk.watcher.ownership.is_listed, desk.watcher.ownership.listed_usec) == (True, 0)
+        assert (desk.watcher.ownership.is_asked, desk.watcher.ownership.listed_usec) == (True, 0)
         assert Look.NO_ANSWER in desk.blocked
 
     run(main)
@@ -462,7 +462,7 @@ def test_a_look_that_breaks_off_makes_everything_unknown_and_the_next_one_comes(
         ownership = desk.watcher.ownership
         assert Look.PART_MISSING in desk.blocked
         assert "RuntimeError" in ownership.blocked[0].sentence
-        assert (ownership.is_listed, ownership.listed_usec) == (True, listed)
+        assert (ownership.is_asked, ownership.listed_usec) == (True, listed)
         assert ownership.dressed(CARD, desk.loop.time()).protection is Protection.UNKNOWN
         objection = ownership.objection(CARD, desk.loop.time())
         assert objection is not None

@@ -280,7 +280,7 @@ def test_while_nothing_may_be_destroyed_nothing_is_looked_at_twice(play: Callabl
         (lambda world: setattr(world, "vnpus", ()), "vnpu-gone"),
         (lambda world: setattr(world, "has_npus", False), "part-missing"),
         (lambda world: setattr(world, "unknowns", (unknown(),)), "answer-timeout"),
-        (lambda world: setattr(world, "is_listed", False), Why.NOT_EVALUATED),
+        (lambda world: setattr(world, "is_asked", False), Why.NOT_EVALUATED),
         (lambda world: setattr(world, "has_kubelet", False), Blocked.NO_KUBELET),
         (lambda world: setattr(world, "is_deferred", True), Why.LOCKED),
     ],
@@ -904,7 +904,7 @@ def test_one_that_vanishes_under_its_owner_is_told(play: Callable[..., None]) ->
     play(test, World(containers=(holder(),)))
 
 
-@pytest.mark.parametrize("what", ["unknowns", "is_listed"])
+@pytest.mark.parametrize("what", ["unknowns", "is_asked"])
 def test_a_look_at_which_something_is_unknown_begins_every_wait_anew(play: Callable[..., None], what: str) -> None:
     async def test(scene: Scene) -> None:
         await scene.wait()

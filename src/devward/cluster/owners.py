@@ -63,8 +63,8 @@ class Seen:
 
     gathered: Gathered
     snapshot: Snapshot
-    #: The Pods were listed.
-    is_listed: bool
+    #: The Pods were asked for. Where their list did not come, that is unknown in the snapshot.
+    is_asked: bool
     #: What is unknown of the whole node, but for what is only so since nobody's Pods were asked for.
     blocked: tuple[Unknown, ...] = ()
 
@@ -273,7 +273,7 @@ class OwnersWatcher:
         self._publish(
             Ownership(
                 snapshot,
-                is_listed=is_wanted,
+                is_asked=is_wanted,
                 listed_usec=moment.realtime_usec if is_listed else self.ownership.listed_usec,
                 sights=gathered.sights,
                 host=gathered.host,
@@ -283,7 +283,7 @@ class OwnersWatcher:
             )
         )
         await self._save(self._known)
-        return Seen(gathered, snapshot, is_listed=is_wanted, blocked=self.ownership.blocked)
+        return Seen(gathered, snapshot, is_asked=is_wanted, blocked=self.ownership.blocked)
 
     async def _look_light(self, known: Recollection) -> None:
         """See to it that no Pod with a card goes by unseen: what the kubelet gave away is remembered."""
@@ -347,9 +347,9 @@ class OwnersWatcher:
         now = self._now()
         gathered = nothing_gathered(failure, now.monotonic)
         snapshot, _ = take_snapshot(gathered.parts, gathered.facts, Recollection(), now)
-        self._publish(Ownership(snapshot, is_listed=True, listed_usec=self.ownership.listed_usec))
+        self._publish(Ownership(snapshot, is_asked=True, listed_usec=self.ownership.listed_usec))
         try:
-            await self._judge.take(Seen(gathered, snapshot, is_listed=True, blocked=self.ownership.blocked), self._again)
+            await self._judge.take(Seen(gathered, snapshot, is_asked=True, blocked=self.ownership.blocked), self._again)
         except Exception:  # noqa: BLE001
             # The edge of a task, once more: the next look must come.
             _log.exception("Judging broke off, too")

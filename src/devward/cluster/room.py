@@ -76,7 +76,7 @@ class ClusterRoom:
         found = []
         for card in cards:
             state = ownership.state_of(card, now)
-            mark = (state, ownership.is_listed)
+            mark = (state, ownership.is_asked)
             known = before.get(card.name)
             made = known[2] if known is not None and known[0] is card and known[1] == mark else ownership.dressed(card, now)
             self._dressed[card.name] = (card, mark, made)
