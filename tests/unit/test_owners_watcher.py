@@ -479,6 +479,42 @@ def test_a_look_that_breaks_off_makes_everything_unknown_and_the_next_one_comes(
     assert [record.exc_info is not None for record in caplog.records] == [True]
 
 
+def test_a_fault_that_comes_again_at_each_look_is_told_once_and_then_counted(caplog: pytest.LogCaptureFixture) -> None:
+    def fail_elsewhere() -> None:
+        raise KeyError("else\n")
+
+    async def main(desk: Desk) -> None:
+        desk.gatherer.does = fail
+        desk.watcher.wake()
+        await desk.until(1790)
+        desk.gatherer.does = fail_elsewhere
+        await desk.until(3590)
+        desk.gatherer.does = lambda: None
+        await desk.until(3500 + 3700)
+
+    with caplog.at_level(logging.ERROR):
+        run(main)
+    assert [record.exc_info is not None for record in caplog.records] == [True, True, False, False]
+    first, second = (record.getMessage() for record in caplog.records[2:])
+    assert "RuntimeError at fail:" in first
+    assert ", 29 more times; the last: " in first
+    assert "KeyError at fail_elsewhere:" in second
+    assert "\n" not in second
+
+
+def test_how_the_watch_on_pods_does_can_be_asked() -> None:
+    async def main(desk: Desk) -> None:
+        assert desk.watcher.pod_watch is None
+        desk.watcher.wake()
+        await desk.until(10)
+        assert desk.watcher.pod_watch is FakeWatch.made[-1]
+        desk.is_wanted = False
+        await desk.until(400)
+        assert desk.watcher.pod_watch is None
+
+    run(main)
+
+
 def test_after_a_look_that_broke_off_the_next_is_a_whole_one_even_where_it_does_not_matter() -> None:
     async def main(desk: Desk) -> None:
         desk.is_wanted = False

@@ -112,7 +112,20 @@ class ClusterRoom:
         """Return everything, for Describe; None: nobody was asked."""
         if self.ownership is None:
             return None
-        return self.ownership.describe(self._npus.cards(), self._clock.monotonic(), full=full)
+        told = self.ownership.describe(self._npus.cards(), self._clock.monotonic(), full=full)
+        return told if told is None else told | {"watch": self._watch(full=full)}
+
+    def _watch(self, *, full: bool) -> dict[str, Any] | None:
+        """Return how the watch on Pods does, which only brings looks forward; None: there is none."""
+        watch = self._watcher.pod_watch if self._watcher is not None else None
+        if watch is None:
+            return None
+        problem = watch.problem
+        if problem is None:
+            return {"reason": "", "at_usec": 0}
+        ago = self._clock.monotonic() - problem.at
+        told = {"reason": f"api-{problem.fault}", "at_usec": self._clock.realtime_usec() - round(ago * 1e6)}
+        return told | ({"text": problem.text} if full else {})
 
     def explain(self, card: "CardView | None", vnpu: str, *, full: bool) -> Mapping[str, Any]:
         """Return who owns what of a card, and what the host shows of a vNPU, for Explain. `vnpu` is empty for the card itself."""
