@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import CONFIG, CONFIRMATION, OWNERS, RECONCILER, SNAPSHOT, VERDICT
+from mutations.files import CADENCE, CONFIG, CONFIRMATION, OWNERS, RECONCILER, SNAPSHOT, VERDICT
 from mutations.rule import Rule
 
 RULES: Final = (
@@ -74,6 +74,10 @@ RULES: Final = (
         "",
     ),
     Rule("4.4 resume from suspend voids every first sight", SNAPSHOT, "            known = lasting(known)\n", ""),
+    Rule("4.4 a look never comes sooner than the interval", CADENCE, "(1 + SPREAD * chance)", "(1 - SPREAD * chance)"),
+    Rule("4.4 looks keep no step with anything", CADENCE, "(1 + SPREAD * chance)", "1"),
+    Rule("4.4 an interval is counted from a complete look", CADENCE, "max(began, looked_at)", "began"),
+    Rule("4.2 the Lease is looked at within its bound", CADENCE, ", began + interval * MOST)", ", float('inf'))"),
     Rule("4.4 a suspension is noticed", OWNERS, " and apart - before > _SUSPENDED)", " and apart < before)"),
     Rule(
         "4.4 a change of mode begins every wait anew",
