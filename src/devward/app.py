@@ -34,6 +34,7 @@ from devward.notify import Notifier
 from devward.npu.room import NpuRoom
 from devward.npu.sources import CardSource, VnpuSource
 from devward.pinning import Pinning
+from devward.plugin.room import PluginRoom
 from devward.reclaim.room import ReclaimRoom
 from devward.remembered import Remembered, with_bounded_pause
 from devward.service import Identification, Service, own_request
@@ -161,6 +162,16 @@ class Daemon:
             on_change=self._publish_soon,
             on_repair=self._repaired,
         )
+        allocation = AllocationCheck(self._registry, self._npus, self._reconciler, self._clock, self._refused)
+        self._plugin = PluginRoom(
+            self._loaded.config.device_plugin,
+            # The kubelet's question may be asked several times over before it is answered: the room records the answer.
+            allocation=replace(allocation, on_refused=lambda *_: None),
+            new_id=_new_id,
+            audit=self._audit,
+            clock=self._clock,
+            on_change=self._publish_soon,
+        )
         self._service = Service(
             identification=Identification(__version__, socket.gethostname()),
             registry=self._registry,
@@ -169,10 +180,11 @@ class Daemon:
             cluster=self._cluster,
             reclaim=self._reclaim,
             pins=self._pins,
+            plugin=self._plugin,
             remembered_state=self._remembered,
             audit=self._audit,
             clock=self._clock,
-            allocation=AllocationCheck(self._registry, self._npus, self._reconciler, self._clock, self._refused),
+            allocation=allocation,
             reload_configuration=self._reload,
             dropped=lambda: self._journal.dropped,
             loaded=self._loaded,
@@ -205,6 +217,8 @@ class Daemon:
             return self._leave(lost)
         finally:
             self._service.stopping_now = True
+            # The kubelet hears first that nothing is offered any more.
+            await self._plugin.close()
             # A vNPU that is being destroyed is waited for first, and its outcome put on record; the service manager hears meanwhile.
             await self._reclaim.finish()
             if self._recheck is not None:
@@ -251,6 +265,7 @@ class Daemon:
         self._publish()
         self._notifier.ready(self._service.readiness().status)
         self._npus.open()
+        self._plugin.start()
         self._publish_soon()  # a pin without any NPU in sight could not be judged before
 
     async def _keep_house(self) -> None:
@@ -288,6 +303,7 @@ class Daemon:
         self._record_device(before, after, trigger)
         if (before.identity, before.health) != (after.identity, after.health):
             self._reconciler.nudge(trigger)
+            self._offer()
         self._publish_soon()
 
     def _record_device(self, before: DeviceState, after: DeviceState, trigger: Trigger) -> None:
@@ -387,8 +403,14 @@ class Daemon:
             self._publishing = True
             asyncio.get_running_loop().call_soon(self._publish)
 
+    def _offer(self) -> None:
+        """Let the kubelet hear how devices and file are, before anything else that is published."""
+        if self._service.started and not self._service.stopping_now:
+            self._plugin.offer(self._service.standings(), self._reconciler.view(names.HYPERVISOR_CDI_KIND))
+
     def _publish(self) -> None:
         self._publishing = False
+        self._offer()
         self._findings.record(self._service.findings())
         self._bus.publish()
         if self._recheck is not None:
@@ -438,6 +460,7 @@ class Daemon:
         await self._cluster.configure(loaded.config.cluster)
         await self._reclaim.configure(loaded.config.reclaim)
         await self._reconciler.configure(loaded.config.cdi)
+        await self._plugin.configure(loaded.config.device_plugin)
         self._loaded = loaded
         self._audit.event(
             "config-loaded", "The configuration was loaded", trigger=trigger, outcome=Outcome.SUCCESS, priority=Priority.NOTICE

@@ -16,7 +16,7 @@ def test_registered_and_heard_and_checked_is_ready_however_the_devices_are() -> 
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        (replace(READY, state=RegistrationState.REGISTERING), "registering"),
+        (replace(READY, state=RegistrationState.REGISTERING), "plugin-registering"),
         (replace(READY, state=RegistrationState.FAILED, problem=PluginProblem.KUBELET_SILENT), "plugin-kubelet-silent"),
         (replace(READY, streams=0), "plugin-no-stream"),
         (replace(READY, last_check_usec=0), "plugin-not-checked"),

@@ -314,6 +314,10 @@ ADVICE: Final[Mapping[Reason, Advice]] = MappingProxyType(
         Reason.CONFIG_FALLBACK: Advice(
             _NO_EFFECT, (_step("See which setting it is, mend it, and have it read again.", "devwardctl findings", "devwardctl reload"),)
         ),
+        Reason.PLUGIN_MANY_SLOTS: Advice(
+            _NO_EFFECT + " But each change of the device costs the kubelet more.",
+            (_step("Set device_plugin.slots to what Pods of this host can need, and have it read again.", "devwardctl reload"),),
+        ),
         **NPU_ADVICE,
         # the daemon
         Reason.STARTING: Advice(_UNCLEAR, (_step("Wait a second. If it stays:", "systemctl status devward.service"),)),
