@@ -20,6 +20,7 @@ sys.path.insert(0, str(REPOSITORY / "src"))
 from devward import __version__, config, names  # noqa: E402  # the tree's own package, whatever is installed
 from devward.cluster.observations import LEFT_OUT, TABLE, Observation  # noqa: E402
 from devward.model import REASON_TEXT, Reason  # noqa: E402
+from devward.plugin.status import PROBLEM_TEXT  # noqa: E402
 from devward.reclaim.contract import NO_TEXT  # noqa: E402
 from devward.reclaim.controls import BLOCKED_TEXT  # noqa: E402
 from devward.reclaim.limits import LIMIT_TEXT  # noqa: E402
@@ -33,6 +34,7 @@ MARK_REASONS = '.\\" @REASONS@'
 MARK_EVENTS = '.\\" @EVENTS@'
 MARK_OBSERVATIONS = '.\\" @OBSERVATIONS@'
 MARK_BLOCKS = '.\\" @BLOCKS@'
+MARK_PLUGIN = '.\\" @PLUGIN@'
 MARK_VERDICTS = '.\\" @VERDICTS@'
 
 
@@ -239,6 +241,7 @@ def daemon_page() -> str:
     page = page.replace("@VERSION@", __version__).replace("@DATE@", DATE)
     page = page.replace(MARK_REASONS, "\n".join(reasons)).replace(MARK_EVENTS, "\n".join(events))
     page = page.replace(MARK_BLOCKS, "\n".join(coded(BLOCKED_TEXT))).replace(MARK_VERDICTS, "\n".join(verdicts()))
+    page = page.replace(MARK_PLUGIN, "\n".join(coded({code: text for code, text in PROBLEM_TEXT.items() if code})))
     return page.replace(MARK_OBSERVATIONS, "\n".join(observations()))
 
 

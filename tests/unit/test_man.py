@@ -9,6 +9,7 @@ import pytest
 from devward import __main__ as command_line
 from devward import config, names
 from devward.model import Reason
+from devward.plugin.status import PluginProblem
 from devward.reclaim.contract import No
 from devward.reclaim.controls import Blocked
 from devward.reclaim.limits import Limit
@@ -61,6 +62,13 @@ def test_every_code_of_reclaiming_is_in_its_section() -> None:
     manager, vnpu = ((REPOSITORY / "dbus" / f"{name}.xml").read_text() for name in (names.MANAGER_INTERFACE, names.VNPU_INTERFACE))
     assert STOPS in manager
     assert WHY in vnpu
+
+
+def test_every_code_of_the_device_plugin_is_in_its_section() -> None:
+    text = page("devwardd.8")
+    section = text[text.index(".SH THE DEVICE PLUGIN") : text.index(".SH JOURNAL")]
+    codes = {line.removeprefix(".B ") for line in section.splitlines() if line.startswith(".B plugin-")}
+    assert codes == set(PluginProblem) - {PluginProblem.NONE}
 
 
 def test_every_journal_field_is_named() -> None:
