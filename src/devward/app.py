@@ -303,7 +303,6 @@ class Daemon:
         self._record_device(before, after, trigger)
         if (before.identity, before.health) != (after.identity, after.health):
             self._reconciler.nudge(trigger)
-            self._offer()
         self._publish_soon()
 
     def _record_device(self, before: DeviceState, after: DeviceState, trigger: Trigger) -> None:

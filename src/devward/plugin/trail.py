@@ -37,7 +37,7 @@ class PluginTrail:
             kind, message = "plugin-registered", f"The kubelet took devward as the device plugin for {status.resource}"
         elif status.state is RegistrationState.TAKEN:
             kind, message = "plugin-taken", f"{status.resource} is not offered to the kubelet: {status.text}"
-        elif status.problem not in _USUAL and status.state is not RegistrationState.REGISTERING:
+        elif status.problem not in _USUAL:
             kind, message = "plugin-failed", f"{status.resource} is not offered to the kubelet: {status.text}"
         else:
             return
