@@ -217,10 +217,9 @@ class Daemon:
             return self._leave(lost)
         finally:
             self._service.stopping_now = True
-            # The kubelet hears first that nothing is offered any more.
-            await self._plugin.close()
-            # A vNPU that is being destroyed is waited for first, and its outcome put on record; the service manager hears meanwhile.
-            await self._reclaim.finish()
+            # A vNPU that is being destroyed is waited for first, and its outcome put on record. Meanwhile the service manager hears of the
+            # end, and the kubelet that nothing is offered any more.
+            await asyncio.gather(self._plugin.close(), self._reclaim.finish())
             if self._recheck is not None:
                 self._recheck.cancel()
             for task in (pulse, lost, stop, first, *self._tasks):

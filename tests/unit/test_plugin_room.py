@@ -264,6 +264,20 @@ def test_other_settings_end_the_plugin_and_begin_it_anew(monkeypatch: pytest.Mon
     run(main())
 
 
+def test_of_two_changes_at_a_time_one_plugin_is_left_and_none_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        world = World(ON, monkeypatch)
+        world.room.start()
+        await world.plugin()
+        await asyncio.gather(*(world.room.configure(replace(ON, slots=slots)) for slots in (3, 4, 3)))
+        await until(lambda: [plugin.settings.slots for plugin in world.made if plugin.started and not plugin.closed] == [3])
+        await asyncio.gather(world.room.configure(replace(ON, slots=5)), world.room.close())
+        await asyncio.sleep(0.01)
+        assert all(plugin.closed for plugin in world.made)
+
+    run(main())
+
+
 def test_a_plugin_that_does_not_end_holds_up_nothing_for_long(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(room, "CLOSE_DEADLINE", 0.01)
 

@@ -66,6 +66,7 @@ class PluginRoom:
         self._plugin: DevicePlugin | None = None
         self._task: asyncio.Task[None] | None = None
         self._started = False
+        self._configuring = asyncio.Lock()
         #: Completed by what goes wrong outside of the plugin's own task.
         self._fault: asyncio.Future[None] | None = None
         self._latest: tuple[Sequence[DeviceStanding], SpecView] | None = None
@@ -80,18 +81,23 @@ class PluginRoom:
 
     async def configure(self, settings: PluginSettings) -> None:
         """Apply other settings: the plugin ends and begins anew. With the same ones nothing happens."""
-        if settings == self._settings:
-            return
-        if self._started:
-            await self.close()
-        self._settings = settings
-        self._trail = PluginTrail(self._audit)
-        if self._started:
-            self.start()
+        async with self._configuring:
+            if settings == self._settings:
+                return
+            await self._end()
+            self._settings = settings
+            self._trail = PluginTrail(self._audit)
+            # Unless it was closed meanwhile.
+            if self._started:
+                self.start()
         self._on_change()
 
     async def close(self) -> None:
         """End the streams clean and stop serving; containers keep what they have."""
+        self._started = False
+        await self._end()
+
+    async def _end(self) -> None:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
