@@ -272,6 +272,7 @@ def test_of_two_changes_at_a_time_one_plugin_is_left_and_none_after_the_end(monk
         await asyncio.gather(*(world.room.configure(replace(ON, slots=slots)) for slots in (3, 4, 3)))
         await until(lambda: [plugin.settings.slots for plugin in world.made if plugin.started and not plugin.closed] == [3])
         await asyncio.gather(world.room.configure(replace(ON, slots=5)), world.room.close())
+        world.room.start()
         await asyncio.sleep(0.01)
         assert all(plugin.closed for plugin in world.made)
 

@@ -65,7 +65,7 @@ class PluginRoom:
         self._trail = PluginTrail(audit)
         self._plugin: DevicePlugin | None = None
         self._task: asyncio.Task[None] | None = None
-        self._started = False
+        self._started = self._closed = False
         self._configuring = asyncio.Lock()
         #: Completed by what goes wrong outside of the plugin's own task.
         self._fault: asyncio.Future[None] | None = None
@@ -73,7 +73,9 @@ class PluginRoom:
         self._idle = PluginStatus(settings.resource, problem=PluginProblem.NOT_CHECKED)
 
     def start(self) -> None:
-        """Begin, where the plugin is on."""
+        """Begin, where the plugin is on. After `close` nothing begins any more."""
+        if self._closed:
+            return
         self._started = True
         if self._settings.enabled:
             self._idle = PluginStatus(self._settings.resource, problem=PluginProblem.NOT_CHECKED)
@@ -87,14 +89,13 @@ class PluginRoom:
             await self._end()
             self._settings = settings
             self._trail = PluginTrail(self._audit)
-            # Unless it was closed meanwhile.
             if self._started:
                 self.start()
         self._on_change()
 
     async def close(self) -> None:
-        """End the streams clean and stop serving; containers keep what they have."""
-        self._started = False
+        """End the streams clean and stop serving, for good; containers keep what they have."""
+        self._closed = True
         await self._end()
 
     async def _end(self) -> None:
