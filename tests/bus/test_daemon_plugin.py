@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from sim.daemon_process import DaemonProcess, wait_for
+from sim.foreign_plugin import ForeignPlugin
 from sim.held_time import PATIENCE
 from sim.kubelet_plugins import Kubelet
 
@@ -111,10 +112,19 @@ def test_what_is_wrong_with_the_plugin_is_told_and_the_rest_of_devward_goes_on(t
         assert daemon.call("CheckAllocation", "s", "kvm")[0] is True
         daemon.spec.unlink()
         wait_for(daemon.spec.exists, what="the repair")
-        # It is installed, and the settings are read again.
+        # It is installed, and the settings are read again; meanwhile another plugin has come to serve the resource.
         shutil.rmtree(broken)
-        daemon.write_config(SECTION.format(directory).replace("slots = 3", "slots = 4"))
-        with Kubelet(directory) as kubelet:
+        config = SECTION.format(directory).replace("slots = 3", "slots = 4")
+        daemon.write_config(config)
+        with Kubelet(directory) as kubelet, ForeignPlugin(directory, "hyperlight.sock", ("kvm-0",)) as foreign:
+            foreign.register(RESOURCE)
+            wait_capacity(kubelet, 1)
+            daemon.call("Reload", "t", "0")
+            daemon.wait_property("", "Manager", "NotReadyReasons", ["device plugin: plugin-taken"])
+            assert "hyperlight.sock" in str(daemon.wait_event("plugin-taken")["MESSAGE"])
+            assert "hyperlight.sock" in str(plugin_of(daemon)["text"])
+            assert kubelet.capacity(RESOURCE) == 1, "it is left alone"
+            daemon.write_config(config + "take_over = true\n")
             daemon.call("Reload", "t", "0")
             wait_capacity(kubelet, 4)
             daemon.wait_property("", "Manager", "Ready", value=True)
