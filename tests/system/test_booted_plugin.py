@@ -128,7 +128,7 @@ def test_real_guests_and_the_rest_of_the_host_stay_as_they_are(node: Node) -> No
     finally:
         sentinel.unlink()
     effective = machine.shell(f"sed -n 's/^CapEff:\\s*//p' /proc/{machine.main_pid()}/status").strip()
-    print(f"Debian {machine.release}: effective capabilities of devwardd: {effective}; of a probe none")
+    print(f"Debian {machine.release}: effective capabilities of devwardd: {effective} (reference: none)")
 
 
 @pytest.mark.parametrize("fault", ["missing", "stale", "malformed"])
