@@ -29,6 +29,8 @@ from devward.errors import BusError, ConfigError, ConfigRefused
 from devward.findings import FindingTrail
 from devward.journal import Journal, Priority
 from devward.logs import Logs
+from devward.measuring import Measuring
+from devward.metrics_room import MetricsRoom
 from devward.model import ActionRequest, Allocation, DeviceKind, Finding, Health, Outcome, Reason, RepairCause, SpecState, Trigger
 from devward.notify import Notifier
 from devward.npu.room import NpuRoom
@@ -172,6 +174,7 @@ class Daemon:
             clock=self._clock,
             on_change=self._publish_soon,
         )
+        self._metrics = MetricsRoom(self._loaded.config.metrics, on_change=self._publish_soon)
         self._service = Service(
             identification=Identification(__version__, socket.gethostname()),
             registry=self._registry,
@@ -181,6 +184,7 @@ class Daemon:
             reclaim=self._reclaim,
             pins=self._pins,
             plugin=self._plugin,
+            metrics=self._metrics,
             remembered_state=self._remembered,
             audit=self._audit,
             clock=self._clock,
@@ -189,6 +193,7 @@ class Daemon:
             dropped=lambda: self._journal.dropped,
             loaded=self._loaded,
         )
+        self._measuring = Measuring(self._service, self._registry, self._npus, self._reclaim)
         self._bus = BusService(self._service, self._audit, self._logs, new_id=_new_id)
         try:
             await self._bus.start(self._options.bus_address)
@@ -240,6 +245,7 @@ class Daemon:
         """End in the order opposite to the start, each step within a bound."""
         try:
             async with asyncio.timeout(STOP_DEADLINE):
+                await self._metrics.close()
                 await self._cluster.close()
                 self._reclaim.close()
                 await self._npus.close()
@@ -262,6 +268,7 @@ class Daemon:
             await self._reconciler.run(PassRequest(Trigger.STARTUP))  # the first pass may have come before the devices were judged
         self._service.started = True
         self._publish()
+        self._metrics.start(self._measuring.take, was_on=config.is_named(self._loaded, "metrics"))
         self._notifier.ready(self._service.readiness().status)
         self._npus.open()
         self._plugin.start()
@@ -350,6 +357,7 @@ class Daemon:
         self._publish_soon()
 
     def _repaired(self, file: str, cause: RepairCause) -> None:
+        self._measuring.repaired(file, cause)
         self._bus.spec_repaired(file, cause)
         self._publish_soon()
 
@@ -360,6 +368,7 @@ class Daemon:
     def _refused(self, device: str, node: str, allocation: Allocation, request: ActionRequest) -> None:
         name = device.removeprefix(f"{names.HYPERVISOR_CDI_KIND}=")
         unknown = allocation.reason is Reason.DEVICE_MISSING and name == device
+        self._measuring.refused("" if unknown else node or name, allocation.reason)
         self._audit.transition(
             # Anybody can think up names of NPUs that are not there: they share what is let through.
             f"allocation of {'an NPU that is not there' if unknown else name}",
@@ -459,6 +468,7 @@ class Daemon:
         await self._reclaim.configure(loaded.config.reclaim)
         await self._reconciler.configure(loaded.config.cdi)
         await self._plugin.configure(loaded.config.device_plugin)
+        self._metrics.configure(loaded.config.metrics)
         self._loaded = loaded
         self._audit.event(
             "config-loaded", "The configuration was loaded", trigger=trigger, outcome=Outcome.SUCCESS, priority=Priority.NOTICE

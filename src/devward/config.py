@@ -373,6 +373,20 @@ KEYS: tuple[Key, ...] = (
         " alone.",
     ),
     Key(
+        "metrics", "enabled", default=False, parse=_flag, domain="true or false",
+        doc="Whether to write a file of metrics for the textfile collector of Prometheus' node_exporter, devward.prom; devwardd(8) lists"
+        " them. The service needs a drop-in to write there, metrics.conf among the examples. When this becomes false the file is removed.",
+    ),
+    Key(
+        "metrics", "directory", names.METRICS_DIRECTORY, _path, "an absolute path",
+        "The directory of the metrics file, node_exporter's --collector.textfile.directory. It must exist, and no part of the path may be a"
+        " symbolic link.",
+    ),
+    Key(
+        "metrics", "interval", 30, _integer(5, 120), "seconds, 5 to 120",
+        "How often the metrics file is written. Its age tells that devward does not write any more; the example alert wants five minutes.",
+    ),
+    Key(
         "log", "level", "info", _word("debug", "info", "notice", "warning", "err"), "debug, info, notice, warning or err",
         "The least important messages that are logged. Audit records are always written.",
     ),
@@ -442,6 +456,15 @@ class ReclaimConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    """Section `metrics`; `interval` in seconds."""
+
+    enabled: bool = False
+    directory: str = names.METRICS_DIRECTORY
+    interval: int = 30
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     """Section `log`."""
 
@@ -459,6 +482,7 @@ class Config:
     cluster: ClusterConfig
     reclaim: ReclaimConfig
     device_plugin: PluginSettings
+    metrics: MetricsConfig
     log: LogConfig
 
 
@@ -514,6 +538,7 @@ def build(documents: list[tuple[str, bytes]]) -> LoadedConfig:
         ClusterConfig(**_section("cluster", values)),
         ReclaimConfig(**_section("reclaim", values)),
         PluginSettings(**_section("device_plugin", values)),
+        MetricsConfig(**_section("metrics", values)),
         LogConfig(**_section("log", values)),
     )
     told = list(warnings.values())
@@ -527,6 +552,11 @@ def effective(loaded: LoadedConfig) -> list[tuple[str, object, str]]:
     """List (key, value as TOML would hold it, source) for every key, in the schema's order."""
     sections = {key.section: getattr(loaded.config, key.section) for key in KEYS}
     return [(key.path, _plain(key, getattr(sections[key.section], key.name)), loaded.sources[key.path]) for key in KEYS]
+
+
+def is_named(loaded: LoadedConfig, section: str) -> bool:
+    """Tell whether a file has anything of a section, be it the default."""
+    return any(source != DEFAULT for path, source in loaded.sources.items() if path.startswith(f"{section}."))
 
 
 def _plain(key: Key, value: object) -> object:

@@ -132,6 +132,9 @@ CONFIG_FILE: Final = "/etc/devward/devward.toml"
 CONFIG_DROPIN_DIRECTORY: Final = "/etc/devward/conf.d"
 #: Whatever is there stops all reclaiming.
 KILL_SWITCH: Final = "/etc/devward/reclaim.disabled"
+#: Where Debian's node_exporter looks for files of metrics.
+METRICS_DIRECTORY: Final = "/var/lib/prometheus/node-exporter"
+METRICS_FILE: Final = "devward.prom"
 STATE_DIRECTORY: Final = "/var/lib/devward"
 RUNTIME_DIRECTORY: Final = "/run/devward"
 LOCK_FILE: Final = "devwardd.lock"

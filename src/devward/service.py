@@ -17,6 +17,7 @@ from devward.cluster.room import ClusterRoom
 from devward.config import LoadedConfig
 from devward.devices.registry import DeviceRegistry
 from devward.errors import ConfigRefused, NoSuchNode, NoSuchSpec
+from devward.metrics_room import MetricsRoom
 from devward.model import (
     REASON_TEXT,
     ActionRequest,
@@ -68,6 +69,7 @@ class Service:
         reclaim: ReclaimRoom,
         pins: Pinning,
         plugin: PluginRoom,
+        metrics: MetricsRoom,
         remembered_state: Remembered,
         audit: Audit,
         clock: Clock,
@@ -85,6 +87,7 @@ class Service:
         self._reclaim = reclaim
         self._pins = pins
         self._plugin = plugin
+        self._metrics = metrics
         self._remembered = remembered_state
         self._audit = audit
         self._clock = clock
@@ -409,6 +412,7 @@ class Service:
             *self._cluster.findings(),
             *self._reclaim.findings(),
             *self._pins.findings(),
+            *self._metrics.findings(),
         ]
 
     def _describe_device(self, view: DeviceView) -> Mapping[str, object]:

@@ -425,6 +425,8 @@ def service(desk: Desk) -> Service:
         cluster=desk.room,
         reclaim=SimpleNamespace(judged=lambda vnpus: vnpus, explain=lambda name, full: {"evidence": None}),  # type: ignore[arg-type]
         pins=pins,  # type: ignore[arg-type]
+        plugin=nothing,
+        metrics=nothing,
         remembered_state=nothing,
         audit=nothing,
         clock=desk.clock,

@@ -6,6 +6,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from devward.metrics import PluginMeasures
+
 
 class RegistrationState(StrEnum):
     """Whether the kubelet knows the plugin."""
@@ -122,3 +124,18 @@ def not_ready(status: PluginStatus) -> tuple[str, ...]:
     if status.slots and not status.last_check_usec:
         reasons.append(f"device plugin: {PluginProblem.NOT_CHECKED}")
     return tuple(reasons)
+
+
+def measures(status: PluginStatus) -> PluginMeasures:
+    """Return what of it is written down for Prometheus."""
+    return PluginMeasures(
+        resource=status.resource,
+        registered=status.state is RegistrationState.REGISTERED,
+        streams=status.streams,
+        healthy_slots=status.healthy_slots,
+        slots=status.slots,
+        registrations=status.registrations,
+        failures=status.failures,
+        given=status.given,
+        refused=status.refused,
+    )
