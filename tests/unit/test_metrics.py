@@ -154,6 +154,7 @@ def test_every_alert_is_about_metrics_and_labels_that_exist() -> None:
         labels = set.union({"instance"}, *(known[name] for name in used))
         wanted = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"]))) | set(re.findall(r"(\w+)=~?\"", rule["expr"]))
         assert wanted <= labels | {"file"}, rule["alert"]
+        assert set(re.findall(r'(\w+="[^"]*")', rule["expr"])) <= set(re.findall(r'(\w+="[^"]*")', render(FULL))), rule["alert"]
         assert rule["labels"]["severity"] in {"warning", "critical"}
         assert rule["annotations"]["summary"]
 
