@@ -383,7 +383,7 @@ KEYS: tuple[Key, ...] = (
         " symbolic link.",
     ),
     Key(
-        "metrics", "interval", 30, _integer(5, 120), "seconds, 5 to 120",
+        "metrics", "interval", 30, _integer(1, 120), "seconds, 1 to 120",
         "How often the metrics file is written. Its age tells that devward does not write any more; the example alert wants five minutes.",
     ),
     Key(

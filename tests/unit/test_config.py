@@ -120,7 +120,7 @@ SAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "device_plugin.take_over": (["true", "false"], ['"false"', "0"]),
     "metrics.enabled": (["true", "false"], ['"true"', "0", "1", '"off"']),
     "metrics.directory": (['"/var/lib/node_exporter"'], ['""', '"textfile"', '"/"', '"/var/lib/../x"', '"/a\\u0000b"', "false"]),
-    "metrics.interval": (["5", "120"], ["4", "121", "30.0", '"30"', "true"]),
+    "metrics.interval": (["1", "120"], ["0", "121", "30.0", '"30"', "true"]),
     "log.level": (['"debug"', '"err"'], ['"loud"', "3"]),
     "log.journal_socket": (['"/run/systemd/journal/socket"'], ['"socket"', "[]"]),
 }
