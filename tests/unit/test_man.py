@@ -8,6 +8,7 @@ import pytest
 
 from devward import __main__ as command_line
 from devward import config, names
+from devward.metrics import FAMILIES
 from devward.model import Reason
 from devward.plugin.status import PluginProblem
 from devward.reclaim.contract import No
@@ -51,6 +52,15 @@ def test_every_reason_and_event_is_in_the_page() -> None:
         assert f".B {word}\n" in text, word
     for identifier in names.MESSAGE_IDS.values():
         assert f"MESSAGE_ID {identifier}" in text
+
+
+def test_every_metric_is_in_the_page_and_back() -> None:
+    text = page("devwardd.8")
+    section = text[text.index(".SH METRICS") : text.index(".SH FILES")]
+    listed = re.findall(r"^\.B (devward_\w+)(?:\{([\w,]+)\})?$", section, re.M)
+    assert [(name, tuple(filter(None, labels.split(",")))) for name, labels in listed] == [(one.name, one.labels) for one in FAMILIES]
+    for label in {label for one in FAMILIES for label in one.labels} - {"version", "resource", "health"}:
+        assert f".I {label}\n" in section, label
 
 
 def test_every_code_of_reclaiming_is_in_its_section() -> None:

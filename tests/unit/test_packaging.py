@@ -250,6 +250,17 @@ def test_the_narrow_dropins_make_their_directory_first_and_take_the_wide_path_ba
         assert unit["ExecStartPre"] == [f"+/usr/bin/mkdir -p -m 0755 {directory}"]
 
 
+def test_the_metrics_are_written_where_their_drop_in_opens_the_unit_and_nothing_else_is_closed() -> None:
+    assert not any(names.METRICS_DIRECTORY.startswith(path) for path in settings(UNIT)["ReadWritePaths"]), "they are off by default"
+    assert settings(UNIT, EXAMPLES / "metrics.conf")["ReadWritePaths"] == [*settings(UNIT)["ReadWritePaths"], f"-{names.METRICS_DIRECTORY}"]
+    loaded = config.build([("metrics.toml", (EXAMPLES / "metrics.toml").read_bytes())])
+    assert loaded.config.metrics == config.MetricsConfig(enabled=True)
+    assert config.is_named(loaded, "metrics")
+    assert not config.is_named(config.build([]), "metrics")
+    # What goes with them is documentation of both packages.
+    assert {f"packaging/examples/{name}" for name in ("metrics.conf", "metrics.toml", "devward.rules.yml")} <= of_debian() & of_rpm()
+
+
 def test_each_example_says_where_it_goes() -> None:
     for path in (*EXAMPLES.iterdir(), *(PACKAGING / "polkit").iterdir()):
         first = path.read_text().splitlines()[0]
