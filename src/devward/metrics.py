@@ -59,7 +59,7 @@ RECLAIMS: Final = Family("devward_reclaims_total", Kind.COUNTER, "What came of d
 BLOCKED: Final = Family(
     "devward_reclaim_blocked_seconds",
     Kind.GAUGE,
-    "For how long something that nobody asked for has kept vNPUs from being reclaimed; 0 while nothing does.",
+    "For how long reclaiming has been blocked; 0 while it is not, be it paused or off.",
 )
 CERTIFICATE: Final = Family(
     "devward_cluster_certificate_expiry_timestamp_seconds", Kind.GAUGE, "When the certificate for the API server expires."

@@ -310,7 +310,7 @@ def test_what_is_measured_of_it(play: Play) -> None:
         now = desk.room.measures()
         assert (now.leaked_cores, now.blocked_seconds) == (ONE.cores, 0)
         assert now.reclaims == {"destroyed": 0, "failed": 0, "refused": 0}
-        # What an administrator wishes blocks nothing; what nobody wished for does.
+        # A pause is no block; the kill switch is one.
         await desk.room.pause(request(), 600, "a look around")
         await desk.wait(2)
         assert desk.room.measures().blocked_seconds == 0

@@ -42,7 +42,7 @@ SAVE_SECONDS = 5.0
 #: Seconds that the end of a cycle is waited for: one with destructions may take a while.
 CYCLE_SECONDS = 300.0
 WISH_SECONDS = 900.0
-#: The states that no administrator asked for.
+#: States in which it would reclaim, and cannot.
 _BLOCKED = frozenset({ReclaimState.BLOCKED, ReclaimState.MASS_RECLAIM})
 
 
@@ -94,7 +94,7 @@ class ReclaimRoom:
         self._is_stopping = False
         #: As it was told of last; None: not yet.
         self._state: ReclaimState | None = None
-        #: Since when something that nobody wished for stops it, in seconds of the monotonic clock.
+        #: Since when it is blocked, in seconds of the monotonic clock; None: it is not.
         self._blocked_since: float | None = None
 
     # --- views -------------------------------------------------------------------------------------------------------
