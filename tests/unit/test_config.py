@@ -30,6 +30,7 @@ def test_defaults_need_no_file(tmp_path: Path) -> None:
     assert loaded.config.cdi.directory == "/etc/cdi"
     assert loaded.config.cdi.engine_dirs == ("/etc/cdi", "/var/run/cdi")
     assert loaded.config.hypervisor.devices is None
+    assert loaded.config.metrics.enabled is False
     assert set(loaded.sources.values()) == {"default"}
     assert loaded.warnings == ()
 

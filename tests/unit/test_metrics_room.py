@@ -107,8 +107,12 @@ def test_off_is_the_default_and_touches_nothing(play: Play) -> None:
     play(test)
 
 
-def test_on_it_is_written_at_once_and_then_again_and_again(play: Play) -> None:
+def test_on_it_is_written_at_once_and_then_again_and_again(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_: str) -> bool:
+        raise AssertionError("it is never away, be it for a moment")
+
     async def test(desk: Desk) -> None:
+        monkeypatch.setattr(metrics_file, "remove", gone)
         desk.start(desk.on)
         await until(lambda: desk.written() == 1)
         await desk.interval(24)
