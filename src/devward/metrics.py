@@ -43,7 +43,9 @@ DEVICE_CHECKED: Final = Family(
 )
 PROBE_DURATION: Final = Family("devward_probe_duration_seconds", Kind.SUMMARY, "How long completed checks of the device took.", ("device",))
 REPAIRS: Final = Family("devward_spec_repairs_total", Kind.COUNTER, "Repairs of CDI files.", ("file", "cause"))
-REFUSALS: Final = Family("devward_allocation_refusals_total", Kind.COUNTER, "Devices refused to containers.", ("device", "reason"))
+REFUSALS: Final = Family(
+    "devward_allocation_refusals_total", Kind.COUNTER, "Devices that CheckAllocation did not vouch for.", ("device", "reason")
+)
 PLUGIN_REGISTERED: Final = Family("devward_plugin_registered", Kind.GAUGE, "Whether the kubelet took the device plugin.", ("resource",))
 PLUGIN_STREAMS: Final = Family("devward_plugin_streams", Kind.GAUGE, "Streams on which the kubelet hears of devices.", ("resource",))
 PLUGIN_SLOTS: Final = Family("devward_plugin_slots", Kind.GAUGE, "Devices offered to the kubelet.", ("resource", "health"))
