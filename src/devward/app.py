@@ -193,7 +193,7 @@ class Daemon:
             dropped=lambda: self._journal.dropped,
             loaded=self._loaded,
         )
-        self._measuring = Measuring(self._service, self._registry, self._npus, self._reclaim)
+        self._measuring = Measuring(self._service, self._registry, self._npus, self._reclaim, plugin=self._plugin.measures)
         self._bus = BusService(self._service, self._audit, self._logs, new_id=_new_id)
         try:
             await self._bus.start(self._options.bus_address)

@@ -34,7 +34,7 @@ class Measuring:
         npus: NpuRoom,
         reclaim: ReclaimRoom,
         *,
-        plugin: Callable[[], PluginMeasures | None] = lambda: None,
+        plugin: Callable[[], PluginMeasures | None],
     ) -> None:
         """Begin to count; `plugin` returns what is measured of the device plugin, None while it is off."""
         self._service = service

@@ -39,7 +39,15 @@ def wait_capacity(kubelet: Kubelet, expected: int) -> None:
 
 
 def test_the_kubelet_gets_what_devward_vouches_for_and_nothing_else(tmp_path: Path, kubelet: Kubelet) -> None:
-    config = SECTION.format(kubelet.directory)
+    (tmp_path / "textfile").mkdir()
+    metrics = tmp_path / "textfile" / "devward.prom"
+    config = f'{SECTION.format(kubelet.directory)}[metrics]\nenabled = true\ndirectory = "{metrics.parent}"\ninterval = 1\n'
+    off = config.replace("enabled = true", "enabled = false", 1)
+    answers = f'devward_plugin_allocations_total{{resource="{RESOURCE}",outcome='
+
+    def wait_measured(*samples: str) -> None:
+        wait_for(lambda: metrics.exists() and set(samples) <= set(metrics.read_text().splitlines()), what=f"{samples}")
+
     with DaemonProcess(tmp_path, config=config, private_devices=True) as daemon:
         daemon.start()
         # Listed, watched, ready.
@@ -66,6 +74,7 @@ def test_the_kubelet_gets_what_devward_vouches_for_and_nothing_else(tmp_path: Pa
         wait_capacity(kubelet, 3)
         told = plugin_of(daemon)
         assert (told["given"], told["refused"], told["registrations"]) == (1, 1, 1)
+        wait_measured(f'devward_plugin_registered{{resource="{RESOURCE}"}} 1', f'{answers}"given"}} 1', f'{answers}"refused"}} 1')
         # A kubelet that is started again, and one that is not there.
         kubelet.restart()
         wait_capacity(kubelet, 3)
@@ -80,14 +89,19 @@ def test_the_kubelet_gets_what_devward_vouches_for_and_nothing_else(tmp_path: Pa
         daemon.call("Reload", "t", "0")
         kubelet.wait(lambda: plugin.ended == "OK", "the clean end of the plugin with the old settings")
         wait_capacity(kubelet, 2)
-        daemon.write_config(config.replace("enabled = true", "enabled = false"))
+        wait_measured(
+            f'devward_plugin_slots{{resource="{RESOURCE}",health="healthy"}} 2', f'{answers}"given"}} 1', f'{answers}"refused"}} 1'
+        )
+        daemon.write_config(off)
         daemon.call("Reload", "t", "0")
         wait_capacity(kubelet, 0)
         assert plugin_of(daemon) == {"enabled": False}
         assert daemon.get("", "Manager", "Ready") is True
+        wait_for(lambda: "devward_plugin" not in metrics.read_text(), what="metrics without a plugin")
         daemon.write_config(config)
         daemon.call("Reload", "t", "0")
         wait_capacity(kubelet, 3)
+        wait_measured(f'{answers}"given"}} 1', f'{answers}"refused"}} 1')
         # The end of the daemon is a clean end for the kubelet.
         plugin = kubelet.plugin(RESOURCE)
         assert daemon.stop() == 0

@@ -264,6 +264,39 @@ def test_other_settings_end_the_plugin_and_begin_it_anew(monkeypatch: pytest.Mon
     run(main())
 
 
+def test_what_is_measured_never_goes_back_however_often_the_plugin_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    def counts(world: World) -> tuple[int, ...] | None:
+        now = world.room.measures()
+        return (now.registrations, now.failures, now.given, now.refused) if now is not None else None
+
+    async def main() -> None:
+        world = World(PluginSettings(), monkeypatch)
+        assert world.room.measures() is None
+        await world.room.configure(ON)
+        world.room.start()
+        assert counts(world) == (0, 0, 0, 0)
+        first = await world.plugin()
+        first.status = replace(REGISTERED, registrations=4, failures=3, given=2, refused=1)
+        assert counts(world) == (4, 3, 2, 1)
+        await world.room.configure(replace(ON, slots=3))
+        assert counts(world) == (4, 3, 2, 1)
+        second = await world.plugin(2)
+        second.status = replace(REGISTERED, registrations=1, given=5)
+        assert counts(world) == (5, 3, 7, 1)
+        second.fault.set_exception(ValueError("made up"))
+        await world.plugin(3)
+        assert counts(world) == (5 + REGISTERED.registrations, 3, 7, 1)
+        await world.room.configure(replace(ON, resource="a/other"))
+        other = await world.plugin(4)
+        other.status = replace(REGISTERED, resource="a/other")
+        assert counts(world) == (REGISTERED.registrations, 0, 0, 0)
+        await world.room.configure(PluginSettings())
+        assert world.room.measures() is None
+        await world.room.close()
+
+    run(main())
+
+
 def test_of_two_changes_at_a_time_one_plugin_is_left_and_none_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         world = World(ON, monkeypatch)

@@ -15,6 +15,7 @@ from devward.allocation import AllocationCheck
 from devward.audit import Audit
 from devward.cdi.sources import qualified
 from devward.clock import Clock
+from devward.metrics import PluginMeasures
 from devward.model import ActionRequest, DeviceKind, SpecView, Trigger
 from devward.plugin import status as standing
 from devward.plugin.decision import Vouched
@@ -71,6 +72,8 @@ class PluginRoom:
         self._fault: asyncio.Future[None] | None = None
         self._latest: tuple[Sequence[DeviceStanding], SpecView] | None = None
         self._idle = PluginStatus(settings.resource, problem=PluginProblem.NOT_CHECKED)
+        #: By resource, what was measured of those that have ended: a count never goes back while devwardd runs.
+        self._ended: dict[str, PluginMeasures] = {}
 
     def start(self) -> None:
         """Begin, where the plugin is on. After `close` nothing begins any more."""
@@ -117,6 +120,11 @@ class PluginRoom:
         if not self._settings.enabled:
             return None
         return self._idle if self._plugin is None else self._plugin.status
+
+    def measures(self) -> PluginMeasures | None:
+        """Return what is measured of the plugin since devwardd started, however often it began anew; None while it is off."""
+        status = self.status
+        return standing.measures(status, self._ended.get(status.resource)) if status is not None else None
 
     def not_ready(self) -> tuple[str, ...]:
         """Return why the plugin is not ready, as `subject: code`; empty where it is, and while it is off."""
@@ -193,6 +201,7 @@ class PluginRoom:
             self._fault = None
             await plugin.close()
             self._plugin = None
+            self._ended[settings.resource] = standing.measures(plugin.status, self._ended.get(settings.resource))
             self._on_change()
 
     def _tell(self) -> None:

@@ -126,16 +126,16 @@ def not_ready(status: PluginStatus) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def measures(status: PluginStatus) -> PluginMeasures:
-    """Return what of it is written down for Prometheus."""
+def measures(status: PluginStatus, before: PluginMeasures | None = None) -> PluginMeasures:
+    """Return what of it is written down for Prometheus; `before` is that of all that served the resource earlier and have ended."""
     return PluginMeasures(
         resource=status.resource,
         registered=status.state is RegistrationState.REGISTERED,
         streams=status.streams,
         healthy_slots=status.healthy_slots,
         slots=status.slots,
-        registrations=status.registrations,
-        failures=status.failures,
-        given=status.given,
-        refused=status.refused,
+        registrations=status.registrations + (before.registrations if before is not None else 0),
+        failures=status.failures + (before.failures if before is not None else 0),
+        given=status.given + (before.given if before is not None else 0),
+        refused=status.refused + (before.refused if before is not None else 0),
     )
