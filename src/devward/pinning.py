@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from devward.audit import Audit, Record
+from devward.changes import not_saved
 from devward.clock import Clock
 from devward.errors import LimitsExceeded, NoSuchPin
 from devward.model import MAXIMUM_PINS, REASON_TEXT, ActionRequest, ActionResult, Finding, Outcome, Pin, Reason
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from devward.npu.views import VnpuView
 
 _CLAIMED: Final = frozenset({Reason.VNPU_CLAIMS_UNKNOWN, Reason.VNPU_NPU_CLAIMED})
-_IN_MEMORY_ONLY = "is in force, but could not be saved and is lost at a restart"
 
 
 class Pinning:
@@ -132,7 +132,7 @@ class Pinning:
             if known is not None and pin.identity in ("", known.identity):
                 return await self._unchanged(record, target, why)
             if not await self._update(lambda state: state.with_pin(pin)):
-                return _not_saved(record, "Pin", target)
+                return not_saved(record, "Pin", target, of=target)
             record.succeed(f"{target} is pinned{f'; {REASON_TEXT[why]}' if why else ''}", reason=why, evidence=_evidence(pin, known))
             return (ActionResult(target, Outcome.SUCCESS, why),)
 
@@ -143,7 +143,7 @@ class Pinning:
             raise NoSuchPin(f"There is no pin of {target}.")
         with self._audit.begin("action", f"Unpin was asked for: {target}", member="Unpin", subject=target, request=request) as record:
             if not await self._update(lambda state: state.without_pin(target)):
-                return _not_saved(record, "Unpin", target)
+                return not_saved(record, "Unpin", target, of=target)
             record.succeed(f"{target} is not pinned any more", evidence=_evidence(None, known))
             return (ActionResult(target, Outcome.SUCCESS, Reason.OK),)
 
@@ -157,7 +157,7 @@ class Pinning:
     async def _unchanged(self, record: Record, target: str, why: Reason) -> tuple[ActionResult, ...]:
         # A save that failed before is tried again: whoever asks twice may do so for that.
         if not await self._remembered.update(lambda state: state):
-            return _not_saved(record, "Pin", target)
+            return not_saved(record, "Pin", target, of=target)
         record.noop(f"Pin: {target} is pinned already")
         return (ActionResult(target, Outcome.NOOP, why),)
 
@@ -181,8 +181,3 @@ def _evidence(pin: Pin | None, before: Pin | None) -> dict[str, object]:
     if before is not None:
         told["before"] = _entry(before, full=True)
     return told
-
-
-def _not_saved(record: Record, member: str, target: str) -> tuple[ActionResult, ...]:
-    record.fail("not-saved", f"{member} of {target} {_IN_MEMORY_ONLY}")
-    return (ActionResult(target, Outcome.FAILURE, "not-saved"),)

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from devward import changes, names, remembered
 from devward import config as configuration
-from devward import names, remembered
 from devward.allocation import AllocationCheck, parse_device
 from devward.audit import Audit, Record
 from devward.cdi.reconciler import CdiReconciler, PassRequest
@@ -345,27 +345,27 @@ class Service:
         self, request: ActionRequest, vdev: int, identity: str, *, dry_run: bool, shorten: bool
     ) -> tuple[ActionResult, ...]:
         """Have one vNPU reclaimed by all the rules, or say what is against it. Raises NoSuchVnpu."""
-        return await self._reclaim.reclaim_vnpu(request, vdev, identity, dry_run=dry_run, shorten=shorten)
+        return await self._reclaim.actions.reclaim_vnpu(request, vdev, identity, dry_run=dry_run, shorten=shorten)
 
     async def reclaim_orphans(self, request: ActionRequest, *, dry_run: bool, shorten: bool) -> tuple[ActionResult, ...]:
         """Have every vNPU reclaimed that nobody seems to have, by all the rules, or say what is against each."""
-        return await self._reclaim.reclaim_orphans(request, dry_run=dry_run, shorten=shorten)
+        return await self._reclaim.actions.reclaim_orphans(request, dry_run=dry_run, shorten=shorten)
 
     async def release_breaker(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """Agree to what was eligible while too much of it was."""
-        return await self._reclaim.release_breaker(request)
+        return await self._reclaim.actions.release_breaker(request)
 
     async def set_reclaim_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
         """Set the mode over the configuration's, until it is set again."""
-        return await self._reclaim.set_mode(request, mode)
+        return await self._reclaim.actions.set_mode(request, mode)
 
     async def pause_reclaim(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
         """Destroy nothing for some seconds."""
-        return await self._reclaim.pause(request, seconds, reason)
+        return await self._reclaim.actions.pause(request, seconds, reason)
 
     async def resume_reclaim(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """End a pause of reclaiming."""
-        return await self._reclaim.resume(request)
+        return await self._reclaim.actions.resume(request)
 
     async def reload(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """Apply the configuration on disk. Raises ConfigRefused, and then the old one stays in force."""
@@ -380,18 +380,11 @@ class Service:
 
     async def _change(self, request: ActionRequest, member: str, what: str, change: Callable[[State], State]) -> tuple[ActionResult, ...]:
         """Change what is remembered, and let a pass act on it."""
-        with self._audit.begin("action", f"{member} was asked for{what}", member=member, request=request) as record:
-            unchanged = change(self._remembered.state) == self._remembered.state
-            saved = await self._remembered.update(change)
+
+        async def then() -> None:
             await self._reconciler.run(PassRequest(request.trigger, scan=True))
-            if not saved:
-                record.fail("not-saved", f"{member} is in force, but could not be saved and is lost at a restart")
-                return (ActionResult("cdi", Outcome.FAILURE, "not-saved"),)
-            if unchanged:
-                record.noop(f"{member}: nothing to change")
-                return (ActionResult("cdi", Outcome.NOOP, Reason.OK),)
-            record.succeed(f"{member} is in force{what}")
-            return (ActionResult("cdi", Outcome.SUCCESS, Reason.OK),)
+
+        return await changes.change(self._audit, self._remembered, request, member, "cdi", what, change, then)
 
     # --- parts -------------------------------------------------------------------------------------------------------
     def _config_state(self) -> ConfigState:

@@ -10,6 +10,7 @@ ANSWER: Final = "src/devward/cluster/answer.py"
 API: Final = "src/devward/cluster/api.py"
 BUNDLE: Final = "src/devward/cluster/bundle.py"
 BUNDLES: Final = "src/devward/cluster/bundles.py"
+CHANGES: Final = "src/devward/changes.py"
 CADENCE: Final = "src/devward/cluster/cadence.py"
 CARDS: Final = "src/devward/cluster/cards.py"
 CGROUPS: Final = "src/devward/cluster/cgroups.py"
@@ -71,6 +72,7 @@ LIMITS: Final = "src/devward/reclaim/limits.py"
 LOOK: Final = "src/devward/reclaim/look.py"
 RECONCILER: Final = "src/devward/reclaim/reconciler.py"
 RECORD: Final = "src/devward/reclaim/record.py"
+RECLAIM_ACTIONS: Final = "src/devward/reclaim/actions.py"
 RECLAIM_ROOM: Final = "src/devward/reclaim/room.py"
 SHIELD: Final = "src/devward/reclaim/shield.py"
 VERDICT: Final = "src/devward/reclaim/verdict.py"
@@ -163,6 +165,8 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     RECONCILER: ("test_reclaim_reconciler.py", "test_reclaim_room.py"),
     RECORD: ("test_reclaim_history.py", "test_reclaim_reconciler.py", "test_reclaim_recorded.py"),
+    RECLAIM_ACTIONS: ("test_reclaim_room.py",),
+    CHANGES: ("test_reclaim_room.py",),
     RECLAIM_ROOM: ("test_reclaim_room.py", "test_reclaim_reconciler.py"),
     SHIELD: ("test_reclaim_verdict.py", "test_reclaim_confirmation.py", "test_reclaim_properties.py"),
     VERDICT: ("test_reclaim_verdict.py", "test_reclaim_confirmation.py", "test_reclaim_properties.py"),

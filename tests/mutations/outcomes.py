@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import AFTERMATH, CLIENT, CONFIRMATION, CONTRACT, KEPT, LIMITS, LOOK, RECLAIM_ROOM, RECONCILER, RECORD
+from mutations.files import AFTERMATH, CLIENT, CONFIRMATION, CONTRACT, KEPT, LIMITS, LOOK, RECLAIM_ACTIONS, RECLAIM_ROOM, RECONCILER, RECORD
 from mutations.rule import Rule
 
 RULES: Final = (
@@ -165,13 +165,13 @@ RULES: Final = (
     ),
     Rule(
         "4.5.5 a release asks what an earlier run left",
-        RECLAIM_ROOM,
-        "            is_known = await reconciler.recall() and not self._problem\n",
-        "            is_known = not self._problem\n",
+        RECLAIM_ACTIONS,
+        "            is_known = await reconciler.recall() and not self._is_damaged()\n",
+        "            is_known = not self._is_damaged()\n",
     ),
     Rule(
         "4.5.5 a release where it cannot be read whether it is latched is refused",
-        RECLAIM_ROOM,
+        RECLAIM_ACTIONS,
         "                if not is_known:\n",
         "                if False:\n",
     ),

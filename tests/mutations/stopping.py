@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import ASKING, CONTROLS, RECLAIM_ROOM, RECONCILER, STATE
+from mutations.files import ASKING, CHANGES, CONTROLS, RECLAIM_ACTIONS, RECLAIM_ROOM, RECONCILER, STATE
 from mutations.rule import Rule
 
 
@@ -88,11 +88,11 @@ RULES: Final = (
     ),
     Rule(
         "4.6 what an administrator changes shows, and breaks waits, at once",
-        RECLAIM_ROOM,
-        "            self._noticed()\n            self._look()\n            self._on_change()",
-        "            self._look()\n            self._on_change()",
+        RECLAIM_ACTIONS,
+        "                self._reconciler.noticed()\n            self._look()\n            self._on_change()",
+        "                pass\n            self._look()\n            self._on_change()",
     ),
-    Rule("4.6 each change of mode or pause is audited", RECLAIM_ROOM, '        act.succeed(f"{member} is in force{what}")\n', ""),
+    Rule("4.6 each change of mode or pause is audited", CHANGES, '    record.succeed(f"{member} is in force{what}")\n', ""),
     Rule(
         "4.6 where no vNPU is idle no Pods are listed",
         ASKING,
@@ -107,19 +107,19 @@ RULES: Final = (
     ),
     Rule(
         "5 an administrator names a vNPU by its identity",
-        RECLAIM_ROOM,
+        RECLAIM_ACTIONS,
         "        if all((vnpu.vdev, vnpu.identity) != (vdev, identity) for vnpu in self._npus.vnpus()):\n",
         "        if all(vnpu.vdev != vdev for vnpu in self._npus.vnpus()):\n",
     ),
     Rule(
         "5 a dry run destroys nothing",
-        RECLAIM_ROOM,
+        RECLAIM_ACTIONS,
         "            if dry_run:\n                results",
         "            if not identities:\n                results",
     ),
     Rule(
         "5 of orphans only what nothing shields is wished for",
-        RECLAIM_ROOM,
+        RECLAIM_ACTIONS,
         "if one.verdict not in SHIELDED and one.identity)",
         "if one.identity)",
     ),

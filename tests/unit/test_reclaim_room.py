@@ -22,6 +22,7 @@ from devward.npu.facts import Refusal
 from devward.npu.protocol import DestroyAnswer, RefusedAnswer
 from devward.npu.room import NpuRoom
 from devward.npu.views import Use, VnpuView
+from devward.reclaim import actions
 from devward.reclaim import room as module
 from devward.reclaim.contract import Refuse
 from devward.reclaim.controls import Switch
@@ -191,7 +192,7 @@ def test_the_daemon_loads_nothing_of_reclaiming_before_there_are_npus() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={"PYTHONPATH": ":".join(sys.path)}
     )
-    assert set(json.loads(done.stdout)) == {"devward.reclaim", "devward.reclaim.room"}
+    assert set(json.loads(done.stdout)) == {"devward.reclaim", "devward.reclaim.room", "devward.reclaim.actions"}
 
 
 @pytest.mark.parametrize(
@@ -209,11 +210,11 @@ def test_before_any_look_there_is_little_to_show(play: Play, mode: ReclaimMode, 
         assert room.explain("v0100", full=True) == {"evidence": None}
         shown = desk.npus.vnpus()
         assert room.judged(shown) is shown
-        assert await desk.acted(room.reclaim_orphans(request(), dry_run=False, shorten=False)) == []
-        assert await desk.acted(room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=False)) == [
+        assert await desk.acted(room.actions.reclaim_orphans(request(), dry_run=False, shorten=False)) == []
+        assert await desk.acted(room.actions.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=False)) == [
             (Outcome.FAILURE, "not-evaluated")
         ]
-        assert await desk.acted(room.release_breaker(request())) == [(Outcome.FAILURE, "not-evaluated")]
+        assert await desk.acted(room.actions.release_breaker(request())) == [(Outcome.FAILURE, "not-evaluated")]
         await room.finish()
 
     play(test, config={"mode": mode})
@@ -248,7 +249,7 @@ def test_no_reclaim_of_the_command_line_and_a_mode_that_was_set_are_heeded(play:
         await desk.wait(13)
         assert desk.told == []
         assert [code for code, _ in desk.room.blocked] == ["no-reclaim"]
-        await desk.room.set_mode(request(), ReclaimMode.OFF)
+        await desk.room.actions.set_mode(request(), ReclaimMode.OFF)
         assert desk.room.state is ReclaimState.OFF, "at once"
 
     play(test, no_reclaim=True)
@@ -285,11 +286,11 @@ def test_each_change_of_what_is_done_is_on_record_once(play: Play) -> None:
         await desk.wait(3)
         assert desk.room.state is ReclaimState.ENFORCING
         before = len(desk.scene.records("reclaim-unblocked"))
-        await desk.room.pause(request(), 600, "a look around")
+        await desk.room.actions.pause(request(), 600, "a look around")
         assert desk.room.state is ReclaimState.PAUSED, "at once"
         await desk.wait(3)
         assert [one["DEVWARD_REASON"] for one in desk.scene.records("reclaim-blocked")] == [["paused"]]
-        await desk.room.resume(request())
+        await desk.room.actions.resume(request())
         await desk.wait(3)
         assert len(desk.scene.records("reclaim-blocked")) == 1
         assert len(desk.scene.records("reclaim-unblocked")) == before + 1
@@ -337,7 +338,7 @@ def test_what_is_measured_of_it(play: Play) -> None:
 def test_a_pause_that_runs_out_breaks_waits(play: Play) -> None:
     async def test(desk: Desk) -> None:
         await desk.wait(10)
-        await desk.room.pause(request(), 5, "short")
+        await desk.room.actions.pause(request(), 5, "short")
         await desk.wait(1)
         assert desk.told == []
         assert desk.room.state is ReclaimState.ENFORCING
@@ -355,7 +356,7 @@ def test_pins_that_may_be_missing_stop_all_until_an_administrator_enforces(play:
         assert desk.told == []
         assert [code for code, _ in desk.room.blocked] == ["state-damaged"]
         assert [finding.code for finding in desk.room.findings()] == [Reason.RECLAIM_BLOCKED]
-        await desk.room.set_mode(request(), ReclaimMode.ENFORCE)
+        await desk.room.actions.set_mode(request(), ReclaimMode.ENFORCE)
         await desk.wait(12)
         assert len(desk.told) == 1
 
@@ -371,7 +372,7 @@ def test_a_damaged_file_stops_all_until_an_administrator_enforces(play: Play) ->
         assert [code for code, _ in desk.room.blocked] == ["state-damaged"]
         assert len(desk.scene.records("state-damaged")) == 1
         assert desk.file.read_text() == "{"
-        await desk.room.set_mode(request(), ReclaimMode.ENFORCE)
+        await desk.room.actions.set_mode(request(), ReclaimMode.ENFORCE)
         assert json.loads(desk.file.read_text())["latched"] is False
         await desk.wait(12)
         assert len(desk.told) == 1
@@ -388,11 +389,11 @@ def test_a_file_that_cannot_be_reached_is_asked_for_again_and_never_written_over
         await desk.wait(3)
         assert "state-damaged" in [code for code, _ in desk.room.blocked]
         monkeypatch.setattr(InlineWorker, "hangs", False)
-        await desk.room.set_mode(request(), ReclaimMode.ENFORCE)
+        await desk.room.actions.set_mode(request(), ReclaimMode.ENFORCE)
         assert desk.file.read_text() == latched
         await desk.look()
         assert desk.room.state is ReclaimState.MASS_RECLAIM
-        assert await desk.acted(desk.room.release_breaker(request())) == [(Outcome.SUCCESS, "")]
+        assert await desk.acted(desk.room.actions.release_breaker(request())) == [(Outcome.SUCCESS, "")]
         await desk.look()
         assert desk.room.state is ReclaimState.ENFORCING
 
@@ -408,7 +409,7 @@ def test_what_waits_for_a_rate_says_so_and_the_hours_rest_is_shown(play: Play) -
         await desk.wait(1)
         assert [vdev for vdev, *_ in desk.told] == [100]
         assert desk.room.explain("v0101", full=True)["evidence"]["left"] == "limit-per-card"
-        (told,) = await desk.room.reclaim_vnpu(request(), 101, TWO.identity, dry_run=True, shorten=False)
+        (told,) = await desk.room.actions.reclaim_vnpu(request(), 101, TWO.identity, dry_run=True, shorten=False)
         assert told.reason == "limit-per-card"
         await desk.wait(2)
         assert len(desk.told) == 2
@@ -438,7 +439,7 @@ def test_a_release_agrees_to_what_was_shown_before_a_restart_and_to_nothing_else
         room = desk.started()
         desk.room.judge()
         # Before any look.
-        results = await room.release_breaker(request())
+        results = await room.actions.release_breaker(request())
         assert [(one.target, one.outcome) for one in results] == [
             ("breaker", Outcome.SUCCESS),
             ("p000/100", Outcome.SUCCESS),
@@ -452,7 +453,7 @@ def test_a_release_agrees_to_what_was_shown_before_a_restart_and_to_nothing_else
         assert desk.told == [], "the new ones were not shown"
         assert [one["vdev"] for one in desk.room.describe(full=True)["breaker"]["held"]] == [101, 117, 133]
         desk.world.vnpus = MANY
-        assert [outcome for outcome, _ in await desk.acted(desk.room.release_breaker(request()))] == [Outcome.SUCCESS] * 4
+        assert [outcome for outcome, _ in await desk.acted(desk.room.actions.release_breaker(request()))] == [Outcome.SUCCESS] * 4
         await desk.look()
         assert sorted(vdev for vdev, *_ in desk.told) == [100, 116, 132]
 
@@ -462,9 +463,9 @@ def test_a_release_agrees_to_what_was_shown_before_a_restart_and_to_nothing_else
 def test_a_release_shows_at_once_and_says_so_where_it_is_not_latched(play: Play) -> None:
     async def test(desk: Desk) -> None:
         await desk.wait(12)
-        assert len(await desk.room.release_breaker(request())) == 4
+        assert len(await desk.room.actions.release_breaker(request())) == 4
         assert desk.room.state is ReclaimState.ENFORCING
-        assert [(one.outcome, one.reason) for one in await desk.room.release_breaker(request())] == [(Outcome.NOOP, "")]
+        assert [(one.outcome, one.reason) for one in await desk.room.actions.release_breaker(request())] == [(Outcome.NOOP, "")]
 
     play(test, *MANY)
 
@@ -478,7 +479,7 @@ def test_a_release_is_refused_where_it_cannot_be_read_whether_it_is_latched(
         if damage is not None:
             desk.file.write_text(damage)
         monkeypatch.setattr(InlineWorker, "hangs", damage is None)
-        (result,) = await desk.room.release_breaker(request())
+        (result,) = await desk.room.actions.release_breaker(request())
         assert (result.outcome, result.reason) == (Outcome.FAILURE, "state-damaged")
 
     play(test)
@@ -496,7 +497,7 @@ def test_only_an_administrator_reads_what_others_wrote(play: Play) -> None:
         evidence = cast(dict[str, Any], desk.room.explain("v0100", full=False)["evidence"])
         assert evidence["verdict"] == "candidate"
         assert not {"text", "fault"} & evidence.keys()
-        await desk.room.pause(request(), 60, "the secret-training is looked at")
+        await desk.room.actions.pause(request(), 60, "the secret-training is looked at")
         assert "secret-training" in json.dumps(desk.room.describe(full=True))
         assert "secret-training" not in json.dumps(desk.room.describe(full=False))
 
@@ -564,7 +565,7 @@ def test_a_dry_run_touches_nothing_and_says_what_is_against_it(play: Play) -> No
     async def test(desk: Desk) -> None:
         await desk.look()
         done, changes = list(desk.scene.world.done), desk.changes
-        answer = await desk.room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=True, shorten=True)
+        answer = await desk.room.actions.reclaim_vnpu(request(), 100, ONE.identity, dry_run=True, shorten=True)
         assert [(one.outcome, one.reason) for one in answer] == [(Outcome.DRY_RUN, "just-seen")]
         assert not desk.wanted.is_set()
         assert (desk.scene.world.done, desk.changes) == (done, changes)
@@ -579,7 +580,7 @@ def test_one_that_is_not_there_is_refused(play: Play, vdev: int, identity: str) 
     async def test(desk: Desk) -> None:
         await desk.look()
         with pytest.raises(NoSuchVnpu):
-            await desk.room.reclaim_vnpu(request(), vdev, identity, dry_run=False, shorten=False)
+            await desk.room.actions.reclaim_vnpu(request(), vdev, identity, dry_run=False, shorten=False)
 
     play(test)
 
@@ -587,7 +588,7 @@ def test_one_that_is_not_there_is_refused(play: Play, vdev: int, identity: str) 
 def test_to_ask_does_not_shorten_unless_that_is_said(play: Play) -> None:
     async def test(desk: Desk) -> None:
         await desk.look()
-        assert await desk.acted(desk.room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=False)) == [
+        assert await desk.acted(desk.room.actions.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=False)) == [
             (Outcome.FAILURE, "just-seen")
         ]
         await desk.wait(12)
@@ -599,7 +600,7 @@ def test_to_ask_does_not_shorten_unless_that_is_said(play: Play) -> None:
 def test_with_a_shorter_wait_the_named_one_goes_in_the_name_of_who_asked(play: Play) -> None:
     async def test(desk: Desk) -> None:
         await desk.look()
-        assert await desk.acted(desk.room.reclaim_vnpu(request(), 101, TWO.identity, dry_run=False, shorten=True)) == [
+        assert await desk.acted(desk.room.actions.reclaim_vnpu(request(), 101, TWO.identity, dry_run=False, shorten=True)) == [
             (Outcome.SUCCESS, "")
         ]
         assert desk.told == [(101, 0, TWO.template, "request-1")]
@@ -614,8 +615,8 @@ def test_two_administrators_get_the_same_answer_and_one_destruction(play: Play) 
 
         async def both() -> tuple[ActionResult, ...]:
             found = await asyncio.gather(
-                desk.room.reclaim_vnpu(request(1), 100, ONE.identity, dry_run=False, shorten=True),
-                desk.room.reclaim_vnpu(request(2), 100, ONE.identity, dry_run=False, shorten=True),
+                desk.room.actions.reclaim_vnpu(request(1), 100, ONE.identity, dry_run=False, shorten=True),
+                desk.room.actions.reclaim_vnpu(request(2), 100, ONE.identity, dry_run=False, shorten=True),
             )
             return (*found[0], *found[1])
 
@@ -629,11 +630,11 @@ def test_what_shields_it_or_stops_all_is_the_answer(play: Play) -> None:
     async def test(desk: Desk) -> None:
         await desk.look()
         desk.world.vnpus = (replace(ONE, use=Use.IN_USE),)
-        act = desk.room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=True)
+        act = desk.room.actions.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=True)
         assert await desk.acted(act) == [(Outcome.FAILURE, "driver-says-used")]
         desk.world.vnpus = (ONE,)
         desk.switch.write_text("")
-        act = desk.room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=True)
+        act = desk.room.actions.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=True)
         assert await desk.acted(act) == [(Outcome.FAILURE, "kill-switch")]
 
     play(test)
@@ -642,7 +643,7 @@ def test_what_shields_it_or_stops_all_is_the_answer(play: Play) -> None:
 def test_the_end_of_a_cycle_that_began_before_is_no_answer(play: Play) -> None:
     async def test(desk: Desk) -> None:
         await desk.look()
-        act = asyncio.ensure_future(desk.room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=False))
+        act = asyncio.ensure_future(desk.room.actions.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=False))
         await asyncio.sleep(0.1)
         desk.room.cycle_ended()
         await asyncio.sleep(0.1)
@@ -658,7 +659,7 @@ def test_where_nobody_looks_nobody_waits(play: Play) -> None:
     async def test(desk: Desk) -> None:
         await desk.look()
         desk.looks = False
-        act = desk.room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=True)
+        act = desk.room.actions.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=True)
         assert await desk.acted(act) == [(Outcome.FAILURE, "not-evaluated")]
 
     play(test)
@@ -669,9 +670,9 @@ def test_a_wish_is_followed_for_so_long_and_then_no_more(play: Play) -> None:
         desk.npus.answer = DestroyAnswer(1, Came.STILL_PRESENT, -8008, "")
         await desk.look()
         before = desk.scene.clock.monotonic()
-        act = desk.room.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=True)
+        act = desk.room.actions.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=True)
         ((outcome, _),) = await desk.acted(act)
         assert outcome is Outcome.FAILURE
-        assert module.WISH_SECONDS <= desk.scene.clock.monotonic() - before < module.WISH_SECONDS + 120
+        assert actions.WISH_SECONDS <= desk.scene.clock.monotonic() - before < actions.WISH_SECONDS + 120
 
     play(test)

@@ -1,21 +1,20 @@
-"""Reclaiming, for the rest of the daemon: what stops it, what was judged, and what an administrator asks for. Loaded with the first NPU."""
+"""Reclaiming, for the rest of the daemon: what stops it, what was judged, and what is kept of it. Loaded with the first NPU."""
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from devward.audit import Audit, Record
+from devward.audit import Audit
 from devward.clock import Clock
 from devward.config import ReclaimConfig
-from devward.errors import DevwardError, NoSuchVnpu
+from devward.errors import DevwardError
 from devward.metrics import ReclaimMeasures
-from devward.model import ActionRequest, ActionResult, Finding, Outcome, Reason, ReclaimMode, ReclaimState
+from devward.model import Finding, Reason, ReclaimMode, ReclaimState
 from devward.npu.room import NpuRoom
-from devward.remembered import Remembered, without_reclaim_pause
-from devward.state import Pause, State
+from devward.reclaim.actions import ReclaimActions
+from devward.remembered import Remembered
 from devward.text import printable
 from devward.worker import Worker, WorkerHung
 
@@ -30,24 +29,21 @@ if TYPE_CHECKING:  # a host without NPUs loads nothing of them
     from devward.reclaim.history import Gone
     from devward.reclaim.keeping import Keeping
     from devward.reclaim.limits import Breaker, Spent
-    from devward.reclaim.reconciler import Reconciler, Standing
+    from devward.reclaim.reconciler import Reconciler
     from devward.reclaim.verdict import Judgement
     from devward.reclaim.warden import LastWord
 
 _log = logging.getLogger(__name__)
 
-#: Seconds that a look at the kill switch, and keeping, may take, and that an administrator's wish is followed for at the most.
+#: Seconds that a look at the kill switch, and keeping, may take.
 SWITCH_SECONDS = 2.0
 SAVE_SECONDS = 5.0
-#: Seconds that the end of a cycle is waited for: one with destructions may take a while.
-CYCLE_SECONDS = 300.0
-WISH_SECONDS = 900.0
 #: States in which it would reclaim, and cannot.
 _BLOCKED = frozenset({ReclaimState.BLOCKED, ReclaimState.MASS_RECLAIM})
 
 
 class ReclaimRoom:
-    """Asking it is free; only actions wait."""
+    """Asking it is free; only its `actions` wait."""
 
     def __init__(
         self,
@@ -82,16 +78,24 @@ class ReclaimRoom:
         self._new_id = new_id
         self._no_reclaim = no_reclaim
         self._pins = pins
-        self._look = look
         self._on_change = on_change
         self._on_reclaimed = on_reclaimed
         self._worker = Worker("switch")
-        #: Those that wait for the end of a cycle.
-        self._waiting: list[asyncio.Future[None]] = []
         #: By name, each vNPU with its verdict as it was shown last: thousands of them are shown often, and change seldom.
         self._judged: dict[str, tuple[VnpuView, Judgement | None, VnpuView]] = {}
         self._reconciler: Reconciler | None = None
         self._is_stopping = False
+        self.actions = ReclaimActions(
+            npus,
+            remembered=remembered,
+            audit=audit,
+            clock=clock,
+            reconciler=lambda: self._reconciler,
+            is_damaged=lambda: bool(self._problem),
+            on_enforced=self._go_on_without,
+            look=look,
+            on_change=on_change,
+        )
         #: As it was told of last; None: not yet.
         self._state: ReclaimState | None = None
         #: Since when it is blocked, in seconds of the monotonic clock; None: it is not.
@@ -355,6 +359,9 @@ class ReclaimRoom:
             self._record_damage()
         return breaker, spent
 
+    def _go_on_without(self) -> None:
+        self._problem = ""
+
     def _record_damage(self) -> None:
         self._audit.event("state-damaged", f"What is kept of reclaiming cannot be read, and nothing is reclaimed: {self._problem}")
 
@@ -379,10 +386,7 @@ class ReclaimRoom:
 
     def cycle_ended(self) -> None:
         """A look was taken in, and what came of it is done."""
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+        self.actions.cycle_ended()
 
     def pins_changed(self) -> None:
         """A pin came or went."""
@@ -407,185 +411,9 @@ class ReclaimRoom:
         self.cycle_ended()
         self._worker.close()
 
-    # --- actions -----------------------------------------------------------------------------------------------------
-    async def reclaim_vnpu(
-        self, request: ActionRequest, vdev: int, identity: str, *, dry_run: bool, shorten: bool
-    ) -> tuple[ActionResult, ...]:
-        """Have one vNPU reclaimed by all the rules, or say what is against it. NoSuchVnpu: it is not there, or another one is."""
-        if all((vnpu.vdev, vnpu.identity) != (vdev, identity) for vnpu in self._npus.vnpus()):
-            raise NoSuchVnpu(f"There is no vNPU {vdev} of that identity.")
-        return await self._act(request, "ReclaimVnpu", (identity,), dry_run=dry_run, shorten=shorten)
-
-    async def reclaim_orphans(self, request: ActionRequest, *, dry_run: bool, shorten: bool) -> tuple[ActionResult, ...]:
-        """Have every vNPU reclaimed that nobody seems to have, by all the rules and limits, or say what is against each."""
-        from devward.reclaim.reasons import SHIELDED
-
-        judgements = self._reconciler.standing.judgements.values() if self._reconciler is not None else ()
-        identities = tuple(one.identity for one in judgements if one.verdict not in SHIELDED and one.identity)
-        return await self._act(request, "ReclaimOrphans", identities, dry_run=dry_run, shorten=shorten)
-
-    async def _act(
-        self, request: ActionRequest, member: str, identities: tuple[str, ...], *, dry_run: bool, shorten: bool
-    ) -> tuple[ActionResult, ...]:
-        what = f"{member} was asked for{': ' + ', '.join(identities) if identities else ''}{', with a shorter wait' if shorten else ''}"
-        with self._audit.begin("action", what, member=member, request=request) as act:
-            if not identities:
-                act.noop(f"{member}: there is no vNPU that nobody seems to have")
-                return ()
-            if dry_run:
-                results = tuple(ActionResult(identity, Outcome.DRY_RUN, self._against(identity)) for identity in identities)
-                act.dry_run(f"{member} was a dry run", evidence={"results": [[one.target, one.reason] for one in results]})
-                return results
-            results = await self._follow(request, identities, shorten=shorten)
-            told = {"results": [[one.target, str(one.outcome), one.reason] for one in results]}
-            failed = [one for one in results if one.outcome is not Outcome.SUCCESS]
-            if failed:
-                act.fail(failed[0].reason, f"{member}: {len(results) - len(failed)} of {len(results)} were destroyed", evidence=told)
-            else:
-                act.succeed(f"{member}: {len(results)} were destroyed", evidence=told)
-            return results
-
-    async def _follow(self, request: ActionRequest, identities: tuple[str, ...], *, shorten: bool) -> tuple[ActionResult, ...]:
-        """Have everything looked at now, and with a shorter wait as often as that takes; return what became of each."""
-        if self._reconciler is None:
-            return tuple(ActionResult(identity, Outcome.FAILURE, "not-evaluated") for identity in identities)
-        self._reconciler.wish(identities, request, shorten=shorten)
-        try:
-            return await self._follow_wish(self._reconciler, identities, shorten=shorten)
-        finally:
-            self._reconciler.unwish(request)
-
-    async def _follow_wish(self, reconciler: "Reconciler", identities: tuple[str, ...], *, shorten: bool) -> tuple[ActionResult, ...]:
-        ends = self._clock.monotonic() + WISH_SECONDS
-        while True:
-            if not await self._cycle():
-                return tuple(ActionResult(identity, Outcome.FAILURE, "not-evaluated") for identity in identities)
-            results = tuple(map(self._outcome, identities))
-            is_over = all(result is not None for result in results) or not shorten or self._clock.monotonic() >= ends
-            if is_over:
-                return tuple(
-                    result or ActionResult(identity, Outcome.FAILURE, self._against(identity) or "limits")
-                    for identity, result in zip(identities, results, strict=True)
-                )
-            await asyncio.sleep(reconciler.bounds.pace(is_short=True).interval)
-
-    async def _cycle(self) -> bool:
-        """Wait for the end of a cycle that begins after this call; False: there is none."""
-        for _ in range(2):
-            # The first that ends may have begun before.
-            if not self._look():
-                return False
-            future = asyncio.get_running_loop().create_future()
-            self._waiting.append(future)
-            # There may be no looks any more, as where the NPUs went.
-            done, _ = await asyncio.wait({future}, timeout=CYCLE_SECONDS)
-            if not done:
-                return False
-        return True
-
-    def _outcome(self, identity: str) -> ActionResult | None:
-        """Return what became of a vNPU; None: it still waits."""
-        from devward.reclaim.history import Fate
-        from devward.reclaim.reasons import SHIELDED
-
-        reconciler = self._reconciler
-        if reconciler is None:
-            return ActionResult(identity, Outcome.FAILURE, "not-evaluated")
-        standing = reconciler.standing
-        judgement = _judgement_of(standing, identity)
-        if judgement is None:
-            went = next((gone for gone in reversed(reconciler.history.gone) if gone.was.identity == identity), None)
-            if went is not None:
-                is_ours = went.fate is Fate.DESTROYED
-                return ActionResult(identity, Outcome.SUCCESS if is_ours else Outcome.FAILURE, "" if is_ours else went.fate.value)
-            return ActionResult(identity, Outcome.FAILURE, "vnpu-gone")
-        if judgement.verdict in SHIELDED:
-            return ActionResult(identity, Outcome.FAILURE, judgement.reason)
-        if not standing.permission.may_destroy:
-            return ActionResult(identity, Outcome.FAILURE, standing.permission.reasons[0])
-        return None
-
-    def _against(self, identity: str) -> str:
-        """Return the code of what is against destroying a vNPU now; empty: nothing, as far as the latest look tells."""
-        from devward.reclaim.reasons import Verdict
-
-        standing = self._reconciler.standing if self._reconciler is not None else None
-        judgement = _judgement_of(standing, identity) if standing is not None else None
-        if standing is None or judgement is None:
-            return "not-evaluated"
-        if judgement.verdict is not Verdict.ELIGIBLE:
-            return judgement.reason
-        if standing.permission.reasons:
-            return standing.permission.reasons[0]
-        return self._reconciler.left.get(identity, "") if self._reconciler is not None else ""
-
-    async def release_breaker(self, request: ActionRequest) -> tuple[ActionResult, ...]:
-        """Agree to what was eligible while too much of it was: to that, vNPU by vNPU, and to nothing that becomes so later."""
-        reconciler = self._reconciler
-        with self._audit.begin("action", "ReleaseBreaker was asked for", member="ReleaseBreaker", request=request) as act:
-            if reconciler is None:
-                act.fail("not-evaluated", "ReleaseBreaker: no NPU was seen yet, and whether the breaker is latched is not known")
-                return (ActionResult("breaker", Outcome.FAILURE, "not-evaluated"),)
-            is_known = await reconciler.recall() and not self._problem
-            if not reconciler.breaker.is_latched:
-                if not is_known:
-                    act.fail("state-damaged", "ReleaseBreaker: whether it was latched cannot be read")
-                    return (ActionResult("breaker", Outcome.FAILURE, "state-damaged"),)
-                act.noop("ReleaseBreaker: it is not latched")
-                return (ActionResult("breaker", Outcome.NOOP, Reason.OK),)
-            held = sorted(reconciler.breaker.held)
-            saved = await reconciler.release_breaker()
-            self._noticed()
-            self._look()
-            what = f", and agrees to {len(held)} vNPUs: {', '.join(f'{one.vdev} of {one.card}' for one in held)}" if held else ""
-            results = self._told(act, "ReleaseBreaker", "breaker", saved=saved, what=what or "; no vNPU that it held is there any more")
-            # What is not kept is lost at a restart, and so is each agreement.
-            return (*results, *(replace(results[0], target=one.identity or f"{one.card}/{one.vdev}") for one in held))
-
-    async def set_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
-        """Set the mode over the configuration's, until it is set again. To enforce is to take the pins that there are for all of them."""
-        # Where it was not read, and not found damaged, it is not written over, and the problem stays.
-        if mode is ReclaimMode.ENFORCE and self._problem and self._reconciler is not None and await self._reconciler.keep():
-            self._problem = ""
-        return await self._change(request, "SetReclaimMode", f": {mode}", lambda state: state.with_reclaim_mode(mode))
-
-    async def pause(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
-        """Destroy nothing for some seconds."""
-        until = self._clock.realtime_usec() + seconds * 1_000_000
-        pause = Pause(until, reason, request.caller.uid if request.caller is not None else 0)
-        return await self._change(request, "PauseReclaim", f": {seconds} s, {reason}", lambda state: replace(state, reclaim_pause=pause))
-
-    async def resume(self, request: ActionRequest) -> tuple[ActionResult, ...]:
-        """End a pause."""
-        return await self._change(request, "ResumeReclaim", "", without_reclaim_pause)
-
-    async def _change(self, request: ActionRequest, member: str, what: str, change: Callable[[State], State]) -> tuple[ActionResult, ...]:
-        with self._audit.begin("action", f"{member} was asked for{what}", member=member, request=request) as act:
-            unchanged = change(self._remembered.state) == self._remembered.state
-            saved = await self._remembered.update(change)
-            self._noticed()
-            self._look()
-            self._on_change()
-            if saved and unchanged:
-                act.noop(f"{member}: nothing to change")
-                return (ActionResult("reclaim", Outcome.NOOP, Reason.OK),)
-            return self._told(act, member, "reclaim", saved=saved, what=what)
-
     def _noticed(self) -> None:
         if self._reconciler is not None:
             self._reconciler.noticed()
-
-    @staticmethod
-    def _told(act: Record, member: str, target: str, *, saved: bool, what: str = "") -> tuple[ActionResult, ...]:
-        if not saved:
-            act.fail("not-saved", f"{member} is in force, but could not be saved and is lost at a restart")
-            return (ActionResult(target, Outcome.FAILURE, "not-saved"),)
-        act.succeed(f"{member} is in force{what}")
-        return (ActionResult(target, Outcome.SUCCESS, Reason.OK),)
-
-
-def _judgement_of(standing: "Standing", identity: str) -> "Judgement | None":
-    return next((one for one in standing.judgements.values() if one.identity == identity), None)
 
 
 def _judged(vnpu: "VnpuView", judgement: "Judgement | None") -> "VnpuView":

@@ -1,0 +1,45 @@
+"""What an administrator has devward remember, from the intent on record to the answer."""
+
+from collections.abc import Awaitable, Callable
+
+from devward.audit import Audit, Record
+from devward.model import ActionRequest, ActionResult, Outcome, Reason
+from devward.remembered import Remembered
+from devward.state import State
+
+_IN_MEMORY_ONLY = "is in force, but could not be saved and is lost at a restart"
+
+
+def not_saved(record: Record, member: str, target: str, *, of: str = "") -> tuple[ActionResult, ...]:
+    """Say that a change is in memory alone; `of` is what the sentence says that it is of."""
+    record.fail("not-saved", f"{member}{of and f' of {of}'} {_IN_MEMORY_ONLY}")
+    return (ActionResult(target, Outcome.FAILURE, "not-saved"),)
+
+
+def told(record: Record, member: str, target: str, *, saved: bool, what: str = "") -> tuple[ActionResult, ...]:
+    """Say how a change ended."""
+    if not saved:
+        return not_saved(record, member, target)
+    record.succeed(f"{member} is in force{what}")
+    return (ActionResult(target, Outcome.SUCCESS, Reason.OK),)
+
+
+async def change(
+    audit: Audit,
+    remembered: Remembered,
+    request: ActionRequest,
+    member: str,
+    target: str,
+    what: str,
+    change_of: Callable[[State], State],
+    then: Callable[[], Awaitable[None]],
+) -> tuple[ActionResult, ...]:
+    """Change what is remembered, and let what follows from it be done by `then` before that is told."""
+    with audit.begin("action", f"{member} was asked for{what}", member=member, request=request) as record:
+        is_same = change_of(remembered.state) == remembered.state
+        saved = await remembered.update(change_of)
+        await then()
+        if saved and is_same:
+            record.noop(f"{member}: nothing to change")
+            return (ActionResult(target, Outcome.NOOP, Reason.OK),)
+        return told(record, member, target, saved=saved, what=what)
