@@ -95,7 +95,7 @@ _WHOLE: Final = (
     Rule(
         "4.2 a memory that is damaged is a loss",
         KEEPING,
-        '            return Recollection(loss=Loss(printable(f"{path}: {error}")))',
+        '            return Recollection(loss=Loss(printable(f"{self._file.path}: {error}")))',
         "            return Recollection()",
     ),
 )

@@ -154,7 +154,7 @@ class Gatherer:
             Parts(looked.node, looked.lease, looked.pods, checkpoint, kubelet, drivers, Part(host.at, witnessed, host.failure), npus),
             facts,
             {name: sight for name, sight in found.items() if sight is not None},
-            _sources(host.said),
+            host.said.sources if host.said is not None else {},
             host.said.containers if host.said is not None else None,
             runtime,
             is_without_kubelet=[doubt.code for doubt in doubts] == [KubeletDoubt.NOT_FOUND] and not self._config.kubeconfig,
@@ -286,13 +286,6 @@ def _node_of(answer: Answer, name: str) -> NodeFacts | None:
         return parse_node(answer.body, name) if answer.status == 200 else None
     except AnswerError:
         return None
-
-
-def _sources(said: Statement | None) -> dict[str, SourceSight]:
-    if said is None:
-        return {}
-    found = {"bundles": said.bundles, "cgroups": said.cgroups, "uda": said.uda}
-    return found if said.descriptors is None else found | {"descriptors": said.descriptors}
 
 
 def _failure_of(scan: KubeletScan | None) -> Failure:

@@ -4,14 +4,12 @@ Synchronous, fsyncs included: call it from a worker thread. What cannot be read 
 there says that nothing was seen.
 """
 
-import json
-import os
 from typing import Final
 
 from devward import names
 from devward.cluster.recollection import Loss, Recollection, from_values, lasting, to_values
-from devward.directory import own_directory, read_regular, replace_file
 from devward.errors import StateError
+from devward.kept import KeptFile
 from devward.text import printable
 
 #: As many Pods as are remembered fit.
@@ -23,22 +21,20 @@ class Keeping:
 
     def __init__(self, directory: str) -> None:
         """Touch nothing yet."""
-        self._directory = directory
+        self._file = KeptFile(directory, names.OWNERS_FILE, _LIMIT)
         self._kept: Recollection | None = None
 
     def load(self) -> Recollection:
         """Return what was kept. Raises nothing: what cannot be read is a loss."""
         try:
-            with own_directory(self._directory) as directory:
-                data = read_regular(directory, names.OWNERS_FILE, _LIMIT)
-            if data is None:
+            values = self._file.read()
+            if values is None:
                 return Recollection()
-            known = from_values(json.loads(data))
+            known = from_values(values)
         except (StateError, OSError) as error:
             return Recollection(loss=Loss(printable(str(error))))
         except (ValueError, RecursionError) as error:
-            path = os.path.join(self._directory, names.OWNERS_FILE)
-            return Recollection(loss=Loss(printable(f"{path}: {error}")))
+            return Recollection(loss=Loss(printable(f"{self._file.path}: {error}")))
         if known.loss is None:
             self._kept = known
         return known
@@ -48,9 +44,7 @@ class Keeping:
         wanted = lasting(known)
         if wanted == self._kept:
             return
-        data = (json.dumps(to_values(wanted), sort_keys=True) + "\n").encode("ascii")
         # Until it is done nobody knows what is kept: the new file may have its name and not be sure to stay.
         self._kept = None
-        with own_directory(self._directory) as directory:
-            replace_file(directory, names.OWNERS_FILE, data)
+        self._file.write(to_values(wanted))
         self._kept = wanted

@@ -171,6 +171,12 @@ class Statement:
     uda: SourceSight
     kubelet: KubeletSource
 
+    @property
+    def sources(self) -> dict[str, SourceSight]:
+        """How much of each source was seen, by its name; that of descriptors is not there where no process was looked at."""
+        found = {"bundles": self.bundles, "cgroups": self.cgroups, "uda": self.uda}
+        return found if self.descriptors is None else found | {"descriptors": self.descriptors}
+
 
 def contradiction(said: Statement) -> str:
     """Return where a statement says something that its own sources do not bear out; empty: nowhere."""
@@ -178,10 +184,7 @@ def contradiction(said: Statement) -> str:
 
 
 def _contradictions(said: Statement) -> Iterator[str]:
-    sources = {"bundles": said.bundles, "cgroups": said.cgroups, "uda": said.uda}
-    if said.descriptors is not None:
-        sources["descriptors"] = said.descriptors
-    for name, source in sources.items():
+    for name, source in said.sources.items():
         if source.state is SourceState.UNREADABLE and not source.doubts:
             yield f"{name} cannot be read, for no reason"
         if source.more and not source.doubts:
