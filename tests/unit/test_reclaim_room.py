@@ -312,10 +312,10 @@ def test_what_is_measured_of_it(play: Play) -> None:
         assert (now.leaked_cores, now.blocked_seconds) == (ONE.cores, 0)
         assert now.reclaims == {"destroyed": 0, "failed": 0, "refused": 0}
         # A pause is no block; the kill switch is one.
-        await desk.room.pause(request(), 600, "a look around")
+        await desk.room.actions.pause(request(), 600, "a look around")
         await desk.wait(2)
         assert desk.room.measures().blocked_seconds == 0
-        await desk.room.resume(request())
+        await desk.room.actions.resume(request())
         desk.switch.touch()
         await desk.look()
         began = asyncio.get_running_loop().time()
