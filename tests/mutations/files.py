@@ -74,6 +74,7 @@ RECLAIM_ROOM: Final = "src/devward/reclaim/room.py"
 SHIELD: Final = "src/devward/reclaim/shield.py"
 VERDICT: Final = "src/devward/reclaim/verdict.py"
 STATE: Final = "src/devward/state.py"
+UNIT: Final = "systemd/devward-dcmi.service"
 
 ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     AUDIT: ("test_audit.py", "test_reclaim_reconciler.py"),
@@ -164,5 +165,6 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     RECLAIM_ROOM: ("test_reclaim_room.py", "test_reclaim_reconciler.py"),
     SHIELD: ("test_reclaim_verdict.py", "test_reclaim_confirmation.py", "test_reclaim_properties.py"),
     VERDICT: ("test_reclaim_verdict.py", "test_reclaim_confirmation.py", "test_reclaim_properties.py"),
+    UNIT: ("test_dcmi_units.py",),
     STATE: ("test_state.py", "test_remembered.py"),
 }

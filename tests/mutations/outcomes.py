@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import AFTERMATH, CLIENT, CONFIRMATION, CONTRACT, KEPT, LIMITS, RECLAIM_ROOM, RECONCILER, RECORD
+from mutations.files import AFTERMATH, CLIENT, CONFIRMATION, CONTRACT, KEPT, LIMITS, RECLAIM_ROOM, RECONCILER, RECORD, UNIT
 from mutations.rule import Rule
 
 RULES: Final = (
@@ -171,7 +171,10 @@ RULES: Final = (
         "        if not self._lock_file:\n",
     ),
     Rule("4.5.6 a silent broker is ended", CLIENT, "        problem = await self._kill()\n", '        problem = ""\n'),
-    Rule("4.5.6 the service manager kills no broker", "systemd/devward-dcmi.service", "SendSIGKILL=no\n", "", ("test_packaging.py",)),
+    Rule("4.5.6 the service manager kills no broker", UNIT, "SendSIGKILL=no\n", ""),
+    Rule("4.5.6 the next broker is started while one is left alone", UNIT, "KillMode=process\n", ""),
+    Rule("4.5.6 the service manager waits for 60 s", UNIT, "TimeoutStopSec=60\n", ""),
+    Rule("4.5.6 want of memory ends no broker", UNIT, "OOMPolicy=continue\n", ""),
     Rule(
         "4.5.7 the record has the line to make the vNPU again",
         RECONCILER,

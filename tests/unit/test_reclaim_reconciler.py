@@ -1,6 +1,7 @@
 """The loop of reclaiming: everything that must have happened before the broker is asked, in a world that is made up, in virtual time."""
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -65,7 +66,9 @@ def test_an_orphan_is_destroyed_after_its_wait_in_the_order_of_the_contract(play
         assert scene.outcomes() == [("intent", ""), ("success", "")]
         intent, success = scene.records("vnpu-reclaim")
         assert intent["DEVWARD_REQUEST_ID"] == success["DEVWARD_REQUEST_ID"] == [scene.world.asked[0][1]]
-        assert "npu-smi set -t create-vnpu" in intent["DEVWARD_EVIDENCE"][0]
+        evidence = json.loads(intent["DEVWARD_EVIDENCE"][0])
+        assert evidence["recreate"].startswith("npu-smi set -t create-vnpu")
+        assert {"identity", "card", "host", "sources", "unknown", "confirmations", "seconds_ago"} <= evidence.keys()
         assert scene.world.told == [(100, 0, scene.world.asked[0][1])]
         assert scene.verdict() == ""
         await scene.look()
