@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from mutations.rule import RottenError, Rule
-from mutations.table import tests_of
+from mutations.table import asked_about
 
 #: Seconds that one file of tests, and the world, may take; a machine that is busy takes many times what they need.
 FILE_SECONDS: Final = 300.0
@@ -92,7 +92,7 @@ class Tree:
         os.utime(path, (stamp, stamp))
 
     def _asked(self, rule: Rule, seeds: int) -> Verdict:
-        for name in tests_of(rule):
+        for name in asked_about(rule):
             status, failures, text = self._pytest([f"tests/unit/{name}"])
             if status == _PASSED:
                 continue

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mutations.rule import RottenError, Rule
-from mutations.table import RULES, tests_of
+from mutations.table import RULES, asked_about
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,9 +27,9 @@ def rotten(rule: Rule, text: str) -> RottenError | None:
 
 def test_every_rule_has_a_name_of_its_own_and_tests() -> None:
     assert [name for name, count in Counter(rule.name for rule in RULES).items() if count > 1] == []
-    files = {name for rule in RULES for name in tests_of(rule)}
+    files = {name for rule in RULES for name in asked_about(rule)}
     assert [name for name in sorted(files) if not (ROOT / "tests/unit" / name).is_file()] == []
-    assert all(map(tests_of, RULES))
+    assert all(map(asked_about, RULES))
 
 
 def test_what_is_left_is_still_python() -> None:
