@@ -96,6 +96,15 @@ def test_a_card_once_seen_stays_though_the_checkpoint_lost_it() -> None:
     assert standings(desk.look(pod(annotations=annotated(DIES[1])))) == (PROTECTED, PROTECTED)
 
 
+def test_a_card_once_seen_stays_while_the_card_itself_is_not_to_be_seen() -> None:
+    desk = Desk()
+    desk.look(pod(annotations=annotated(DIES[1])), given=[given(1)])
+    desk.cards = CARDS[:1]
+    desk.look(pod(annotations=annotated(DIES[0])), given=[given(0)])
+    desk.cards = CARDS
+    assert standings(desk.look()) == (PROTECTED, PROTECTED)
+
+
 @pytest.mark.parametrize("limit", ["0", None])
 def test_a_pod_that_wants_no_card_claims_none(limit: str | None) -> None:
     claims = Desk().look(pod(containers=[container(npus=limit)]))
