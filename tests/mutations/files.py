@@ -115,7 +115,7 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
         "test_snapshot_properties.py",
         "test_owners_keeping.py",
     ),
-    SNAPSHOT: ("test_snapshot_gates.py", "test_snapshot_memory.py", "test_snapshot_properties.py"),
+    SNAPSHOT: ("test_snapshot_gates.py", "test_owners_snapshot.py", "test_snapshot_memory.py", "test_snapshot_properties.py"),
     STATEMENT: ("test_witness.py", "test_host_witness.py", "test_witness_protocol.py"),
     THIS_HOST: ("test_this_host.py",),
     UDA: ("test_local_uda.py", "test_local.py"),

@@ -105,6 +105,13 @@ def test_a_card_once_seen_stays_while_the_card_itself_is_not_to_be_seen() -> Non
     assert standings(desk.look()) == (PROTECTED, PROTECTED)
 
 
+def test_a_pod_that_only_its_annotations_give_a_card_has_it_for_good() -> None:
+    desk, plain = Desk(), [container(npus=None)]
+    assert standings(desk.look(pod(annotations=annotated(DIES[1]), containers=plain))) == (NONE, PROTECTED)
+    # Whoever takes the annotations away takes no card with them.
+    assert standings(desk.look(pod(containers=plain))) == (NONE, PROTECTED)
+
+
 @pytest.mark.parametrize("limit", ["0", None])
 def test_a_pod_that_wants_no_card_claims_none(limit: str | None) -> None:
     claims = Desk().look(pod(containers=[container(npus=limit)]))
@@ -289,6 +296,13 @@ def test_a_pod_seen_since_boot_protects_though_no_source_has_it_any_more() -> No
         assert standings(desk.look(host=alive())) == (NONE, PROTECTED)
     assert [standings(desk.look())[1] for _ in range(11)] == [PROTECTED] * 10 + [NONE]
     assert not desk.memory.pods
+
+
+def test_of_a_pod_that_the_api_server_does_not_know_the_sandbox_is_enough() -> None:
+    desk = Desk()
+    desk.look(pod(annotations=annotated(DIES[1])), given=[given(1)])
+    for _ in range(30):
+        assert standings(desk.look(host=HostSays({UID: Finding.HELD}, {}))) == (NONE, PROTECTED)
 
 
 def test_a_pod_that_vanished_within_its_allocation_protects_the_whole_resource() -> None:
