@@ -98,7 +98,8 @@ RULES: Final = (
         "S8 a Pending Pod whose container failed is a candidate",
         CONTAINERS,
         "    if decides is Standing.CANDIDATE:\n",
-        "    if decides is Standing.CANDIDATE and pod.phase != _PENDING:\n",
+        "    if pod.phase == _PENDING and decides is not Standing.PROTECTED:\n"
+        "        return Judgement(Standing.PROTECTED, ClaimReason.PENDING)\n    if decides is Standing.CANDIDATE:\n",
     ),
     Rule(
         "S8 a Pod in the checkpoint with containers that did not end protects",

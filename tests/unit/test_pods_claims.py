@@ -237,6 +237,12 @@ def test_an_end_without_a_time_or_in_the_future_is_when_it_was_first_seen(finish
     assert [card.released_at for card in desk.look(over, given=[given(0)]).cards] == [seen, None]
 
 
+def test_an_end_of_which_one_time_is_missing_is_when_it_was_first_seen() -> None:
+    desk = Desk()
+    over = pod(phase="Failed", states={"main": ended(1), "side": ended(1, finished=None)})
+    assert desk.look(over, given=[given(0)]).cards[0].released_at == desk.now.monotonic
+
+
 def test_the_latest_end_counts_and_is_never_later_than_its_first_sight() -> None:
     desk = Desk()
     one = pod(phase="Failed", states={"main": ended(1, finished="2026-12-01T00:00:50Z")})
