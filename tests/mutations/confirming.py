@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import CONFIG, CONFIRMATION, OWNERS, RECONCILER, SNAPSHOT, VERDICT
+from mutations.files import CADENCE, CONFIG, CONFIRMATION, OWNERS, RECONCILER, SNAPSHOT, VERDICT
 from mutations.rule import Rule
 
 RULES: Final = (
@@ -134,4 +134,6 @@ RULES: Final = (
         "",
     ),
     Rule("4.4 a wish that nobody follows up is none", RECONCILER, "if wish.request.request_id != request.request_id)", "if wish.identity)"),
+    Rule("4.4 looks keep no step with a Pod's retries", CADENCE, "interval * (1 + SPREAD * chance)", "interval"),
+    Rule("4.4 looks are never further apart than the Lease allows", CADENCE, ", began + interval * MOST)", ", looked_at + interval * 9)"),
 )

@@ -10,6 +10,7 @@ ANSWER: Final = "src/devward/cluster/answer.py"
 API: Final = "src/devward/cluster/api.py"
 BUNDLE: Final = "src/devward/cluster/bundle.py"
 BUNDLES: Final = "src/devward/cluster/bundles.py"
+CADENCE: Final = "src/devward/cluster/cadence.py"
 CARDS: Final = "src/devward/cluster/cards.py"
 CGROUPS: Final = "src/devward/cluster/cgroups.py"
 CHECKPOINT: Final = "src/devward/cluster/checkpoint.py"
@@ -84,6 +85,7 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     API: ("test_api_library.py", "test_api.py"),
     BUNDLE: ("test_local_bundle.py", "test_pods_claims.py", "test_local_bundles.py"),
     BUNDLES: ("test_local_bundles.py", "test_local.py"),
+    CADENCE: ("test_cadence.py",),
     CARDS: ("test_pods_claims.py", "test_pods_table.py", "test_pods_reports.py", "test_pods_properties.py"),
     CGROUPS: ("test_local_cgroups.py", "test_local.py"),
     CHECKPOINT: ("test_checkpoint.py", "test_checkpoint_file.py"),

@@ -102,7 +102,7 @@ RULES: Final = (
         "            self._is_unsaved = not await self.keep()\n",
         "            await self.keep()\n",
     ),
-    Rule("4.5.5 the hour's tries survive a restart", KEPT, '"tries": list(spent.moments)}', '"tries": []}'),
+    Rule("4.5.5 the hour's tries survive a restart", KEPT, '"tries": list(spent.moments),', '"tries": [],'),
     Rule(
         "4.5.5 the rates are held again with the fresh look",
         CONTRACT,
@@ -123,7 +123,7 @@ RULES: Final = (
         "(2 * cards > reclaimed_cards)",
     ),
     Rule("4.5.5 many on one card are the ordinary case", LIMITS, "cards = len({one.card for one in fresh})", "cards = len(fresh)"),
-    Rule("4.5.5 only its release ends a latch", LIMITS, "is_latched = breaker.is_latched or is_mass", "is_latched = is_mass"),
+    Rule("4.5.5 only its release ends a latch", LIMITS, "    if not (breaker.is_latched or is_mass):\n", "    if not is_mass:\n"),
     Rule(
         "4.5.5 deferred vNPUs count for the breaker",
         LIMITS,
@@ -133,13 +133,63 @@ RULES: Final = (
     Rule(
         "4.5.5 what was agreed to latches no second time",
         LIMITS,
-        "    return Breaker(agreed=breaker.agreed | breaker.identities)",
+        "    return Breaker(agreed=breaker.agreed | breaker.held)",
         "    return Breaker()",
     ),
     Rule(
-        "4.5.5 agreement goes with its vNPU", LIMITS, "    agreed = breaker.agreed & frozenset(present)\n", "    agreed = breaker.agreed\n"
+        "4.5.5 agreement goes with its vNPU",
+        LIMITS,
+        "    agreed = _found(breaker.agreed, present, is_whole=is_whole)\n",
+        "    agreed = breaker.agreed\n",
     ),
-    Rule("4.5.5 a latch survives a restart", KEPT, "return Breaker(is_latched=latched), Spent(", "return Breaker(), Spent("),
+    Rule(
+        "4.5.5 agreement is found again after a restart", LIMITS, "one if one.identity else replace(", "one if not one.card else replace("
+    ),
+    Rule(
+        "4.5.5 agreement to a vNPU that may only not be listed stays",
+        LIMITS,
+        "if one.identity in present or not is_whole)",
+        "if one.identity in present)",
+    ),
+    Rule("4.5.5 agreement survives a restart", KEPT, '"agreed": _of_held(breaker.agreed),', '"agreed": [],'),
+    Rule("4.5.5 what the breaker holds survives a restart", KEPT, '"held": _of_held(breaker.held),', '"held": [],'),
+    Rule(
+        "4.5.5 agreement is of one boot",
+        KEPT,
+        "        return Breaker(is_latched=latched), Spent()\n",
+        "        return Breaker(latched, held, agreed), Spent()\n",
+    ),
+    Rule(
+        "4.5.5 the hour's tries are of one boot",
+        KEPT,
+        "        return Breaker(is_latched=latched), Spent()\n",
+        "        return Breaker(is_latched=latched), Spent(tuple(map(float, tries)))\n",
+    ),
+    Rule(
+        "4.5.5 what was kept and is damaged is refused whole",
+        KEPT,
+        '    if type(values["version"]) is not int or values["version"] != VERSION:\n',
+        "    if values is None:\n",
+    ),
+    Rule(
+        "4.5.5 what an earlier run left is not written over unread",
+        RECONCILER,
+        "        if not self._is_loaded or not await",
+        "        if not await",
+    ),
+    Rule(
+        "4.5.5 the breaker is kept as soon as it changes",
+        RECONCILER,
+        "        if self._breaker != self._kept_breaker:\n            await self.keep()\n",
+        "",
+    ),
+    Rule(
+        "4.5.5 a latch survives a restart",
+        KEPT,
+        "    return Breaker(latched, held, agreed), Spent(",
+        "    return Breaker(False, held, agreed), Spent(",
+    ),
+    Rule("4.5.5 a latch survives a reboot", KEPT, "return Breaker(is_latched=latched), Spent(", "return Breaker(), Spent("),
     Rule("4.5.5 a latch is saved", KEPT, '"latched": breaker.is_latched,', '"latched": False,'),
     Rule("4.5.5 the breaker is watched before anything is chosen", RECONCILER, "        await self._watch(look, eligible)\n", ""),
     Rule(

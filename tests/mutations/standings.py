@@ -166,10 +166,10 @@ RULES: Final = (
     ),
     Rule("S9 the latest failure of a card's candidates counts", CLAIMS, "return max((claim.failed_at", "return min((claim.failed_at"),
     Rule(
-        "S9 a card of which nothing was asked is unknown",
+        "S9 a card that is not vouched for, or of which nothing was asked, is unknown",
         SNAPSHOT,
         "floor = Standing.UNKNOWN if is_doubtful or claims is None else Standing.NONE",
-        "floor = Standing.UNKNOWN if is_doubtful else Standing.NONE",
+        "floor = Standing.NONE",
     ),
     Rule(
         "4.4 a protecting claim of a card begins waits anew",

@@ -24,7 +24,6 @@ RULES: Final = (
     _control("4.5.1 a journal that refuses stops", "Blocked.JOURNAL: controls.is_journal_refusing"),
     _control("4.5.5 a try that could not be saved stops", "Blocked.NOT_SAVED: controls.is_unsaved"),
     _control("4.6 a damaged state stops", "Blocked.STATE_DAMAGED: controls.is_state_damaged"),
-    _control("4.6 pins that cannot be read stop", "Blocked.PINS_UNREADABLE: controls.are_pins_unreadable"),
     _control("4.5.6 stopping begins no destruction", "Blocked.STOPPING: controls.is_stopping"),
     _control("4.5.5 a latched breaker stops", "Blocked.MASS_RECLAIM: controls.is_breaker_latched"),
     Rule(
@@ -78,8 +77,8 @@ RULES: Final = (
     Rule(
         "4.2 a kubelet is seen before anything is destroyed",
         RECONCILER,
-        "has_kubelet=scan is not None and scan.kubelet is not None,",
-        "has_kubelet=True,",
+        "has_kubelet=scan is not None and scan.kubelet is not None)",
+        "has_kubelet=True)",
     ),
     Rule(
         "4.5.1 what stops reclaiming stops a cycle",

@@ -396,6 +396,13 @@ def test_a_failure_without_a_time_has_none() -> None:
     assert Desk().look(partly).cards[0].candidate_since is None
 
 
+def test_of_several_containers_the_latest_failure_counts() -> None:
+    desk = Desk()
+    two = {"main": ended(1, finished="2026-12-01T00:00:10Z"), "side": ended(1, finished="2026-12-01T00:00:40Z")}
+    both = pod(annotations=annotated(DIES[0]), states=two, containers=[container("main"), container("side")])
+    assert desk.look(both).cards[0].candidate_since == desk.now.monotonic - 20
+
+
 def test_the_latest_failure_of_the_candidates_of_a_card_counts() -> None:
     desk = Desk()
     one = pod(annotations=annotated(DIES[0]), states={"main": ended(1, finished="2026-12-01T00:00:10Z")})
