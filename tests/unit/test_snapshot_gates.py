@@ -380,6 +380,16 @@ def test_hamis_lock_puts_off_and_resets_nothing_until_it_is_old() -> None:
     assert not desk.look("00").is_deferred
 
 
+def test_a_lock_of_the_node_of_before_does_not_make_that_of_another_node_old() -> None:
+    desk = settled()
+    held, anew = with_annotations(lock="2026-12-01T00:00:00Z,default,pod"), with_status("metadata/uid", "another")
+    for _ in range(7):
+        desk.look("00", held)
+    assert not desk.look("00", held).is_deferred
+    desk.accepted = "another"
+    assert desk.look("00", lambda parts: held(anew(parts))).is_deferred
+
+
 # --- NPUs ------------------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "more",
