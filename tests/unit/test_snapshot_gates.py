@@ -390,6 +390,15 @@ def test_a_lock_of_the_node_of_before_does_not_make_that_of_another_node_old() -
     assert desk.look("00", lambda parts: held(anew(parts))).is_deferred
 
 
+@pytest.mark.parametrize(("later", "is_silent"), [(270.0, False), (290.0, True)])
+def test_a_report_is_as_old_as_the_question_that_it_answers(later: float, is_silent: bool) -> None:
+    desk = settled()
+    report = with_annotations(handshake="Reported_the last one")
+    desk.look("00", lambda parts: of("node", asked_at=parts.node.asked_at - 20)(report(parts)))
+    silent = {card.unmanaged is CardRefusal.HANDSHAKE_SILENT for card in desk.look("00", report, after=later).cards}
+    assert silent == {is_silent}
+
+
 # --- NPUs ------------------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "more",
