@@ -23,7 +23,7 @@ from devward.model import Finding as Told
 from devward.model import Identity, Reason
 from devward.npu.inventory import BROKER, Picture
 from devward.npu.views import CardHealth
-from sim.pod_desk import HostSays, annotated, listing, pod, waiting
+from sim.pod_desk import HostSays, annotated, container, listing, pod, waiting
 from sim.recorded_cluster import BOOT_ID, DIES, NODE, body, error_body
 from sim.snapshot_desk import BROKEN, FACTS, KUBELET, PICTURE, SnapshotDesk, card_view, codes
 
@@ -589,8 +589,21 @@ def test_a_clock_that_went_back_voids_every_time_and_no_pod() -> None:
     snapshot = desk.look("00")
     assert Look.CLOCK_BACK in codes(snapshot)
     assert "kubelet-young" in codes(snapshot)
+    assert {card.unmanaged for card in snapshot.cards} == {CardRefusal.HANDSHAKE_UNPROVEN}
     assert snapshot.cards[1].claimants
     assert desk.known.seen_at == desk.now.monotonic
+
+
+def test_where_the_host_was_not_seen_no_pod_is_over() -> None:
+    over = pod(phase="Failed", annotations=annotated(DIES[0]), states={})
+    snapshot = settled().look("00", lambda parts: of("host", value=None)(with_pods(over)(parts)))
+    assert {claim.reason for claim in snapshot.cards[0].claims} == {"host-unreadable"}
+
+
+def test_drivers_that_were_not_read_may_be_anybodys() -> None:
+    claiming = pod(containers=[container(npus=None)], spec={"resourceClaims": [{"name": "npu", "resourceClaimName": "x"}]})
+    snapshot = settled().look("00", lambda parts: of("drivers", value=None)(with_pods(claiming)(parts)))
+    assert "resource-claims-unreadable" in codes(snapshot)
 
 
 def test_every_code_that_was_met_stands_in_the_table() -> None:
