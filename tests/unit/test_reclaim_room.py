@@ -31,7 +31,7 @@ from devward.remembered import Remembered
 from devward.state import State
 from devward.worker import Worker, WorkerHung
 from sim.reclaim_desk import expected_of, unknown, vnpu_of
-from sim.reclaim_warden import Scene, World, view_of
+from sim.reclaim_warden import Scene, World, use, view_of
 from sim.virtual_time import VirtualTimeLoop, run_virtual
 
 ONE, TWO = vnpu_of(100), vnpu_of(101)
@@ -560,6 +560,15 @@ def test_a_dry_run_touches_nothing_and_says_what_is_against_it(play: Play) -> No
         assert desk.told == [], "nor is the wait shorter"
 
     play(test)
+
+
+def test_of_orphans_only_those_are_wished_for_that_nothing_shields(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.look()
+        answer = await desk.room.reclaim_orphans(request(), dry_run=True, shorten=False)
+        assert [one.target for one in answer] == [ONE.identity]
+
+    play(test, ONE, use(TWO))
 
 
 @pytest.mark.parametrize(("vdev", "identity"), [(100, "another"), (101, ONE.identity), (7, "")])
