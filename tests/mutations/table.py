@@ -44,5 +44,5 @@ RULES: Final[tuple[Rule, ...]] = tuple(rule for room in _ROOMS for rule in room.
 
 
 def asked_about(rule: Rule) -> tuple[str, ...]:
-    """Return the files of tests/unit that are asked about a rule, in their order."""
+    """Return the files of tests/unit, or tests in them, that are asked about a rule, in their order."""
     return rule.tests or ASKED[rule.file]
