@@ -1,27 +1,28 @@
-"""The Ascend node of packaging/demo: a simulated library of the vendor's, devward's real broker before it, and a cluster around it.
+"""The Ascend node of packaging/demo: a simulated library of the vendor's, and devward's real broker before it.
 
-The broker is told that it is on the host itself: where it is not, as here in a mount namespace, it refuses to load any library. Nodes
-have numbers that no driver has.
+The broker is told that it is on the host itself: where it is not, as here in a mount namespace, it refuses to load any library. The
+processes and containers that it looks at are a tree of files (sim.witness_host). Nodes have numbers that no driver has.
 """
 
 import contextlib
-import json
 import os
+import re
 import select
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
+from demo_daemon import Demo
 from demo_stage import make_node, mount, wait
 
 from devward import names
 from devward.npu import vnpu_cfg
 from sim.dcmi_broker import BrokerHost
-from sim.dcmi_simulator import CONTAINERD, Chip, DcmiSimulator, Vnpu, build_library
-from sim.owned_node import OwnedHost
+from sim.dcmi_simulator import CONTAINERD, Call, Chip, DcmiSimulator, Vnpu, build_client, build_library
 from sim.recorded_cluster import DIES
+from sim.witness_host import WitnessHost
 
 MAJOR = 4000
 MANAGER_MAJOR = 4001
@@ -30,12 +31,19 @@ TEMPLATE = "vir05_1c_8g"
 HANG_LIMIT = 1.0
 
 
+class Built(NamedTuple):
+    """The simulated library, and a program that makes vNPUs by it as a container runtime does."""
+
+    library: Path
+    client: Path
+
+
 class Builder:
-    """Builds the library while the demo does other things."""
+    """Builds them while the demo does other things."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._library: Path | None = None
+        self._built: Built | None = None
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._build, daemon=True)
         self._thread.start()
@@ -44,29 +52,35 @@ class Builder:
         # Of this thread alone, and the compiler that it starts: what the demo shows meanwhile has times.
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         try:
-            self._library = build_library(self._directory)
+            self._built = Built(build_library(self._directory), build_client(self._directory))
         except (OSError, RuntimeError) as error:
             self._error = error
 
-    def result(self) -> Path:
+    def result(self) -> Built:
         """Wait for it. SystemExit if it could not be built."""
         self._thread.join()
-        if self._library is None:
+        if self._built is None:
             raise SystemExit(f"packaging/demo: the simulated library cannot be built: {self._error}")
-        return self._library
+        return self._built
 
 
 class Npus:
-    """NPUs and vNPUs that come and go."""
+    """NPUs and vNPUs that come and go, as the kernel and the vendor's library show them."""
 
-    def __init__(self, host: BrokerHost, simulator: DcmiSimulator, address: str) -> None:
-        self.cluster = OwnedHost(host.witnessed)
+    def __init__(self, host: BrokerHost, simulator: DcmiSimulator, client: Path, demo: Demo) -> None:
+        self.witnessed: WitnessHost = host.witnessed
         self._simulator = simulator
-        self._address = address
+        self._client = client
+        self._demo = demo
+        #: By their physical ids.
+        self.chips: list[Chip] = []
+        #: Ids of vNPUs that have a node.
+        self._with_node: set[int] = set()
 
-    def add(self) -> Chip:
-        """Add one of the chips that the recorded Pods know."""
-        chip = self._simulator.add_chip("910B4", vdie=DIES[len(self._simulator.read().chips)])
+    def add(self, *, die: str = "") -> Chip:
+        """Add a chip: one of those that the recorded Pods know, unless another die id is given."""
+        chip = self._simulator.add_chip("910B4", vdie=die or DIES[len(self.chips)])
+        self.chips.append(chip)
         _make_node(f"davinci{chip.phy}", MAJOR, chip.phy)
         return chip
 
@@ -74,13 +88,50 @@ class Npus:
         """Make a vNPU, as the start of a container does; `used`: the container has opened it."""
         container = CONTAINERD if used else 0
         vnpu = self._simulator.create(chip, TEMPLATE, recorded=False, used=int(used), container=container)
-        _make_node(f"vdavinci{vnpu.id}", MAJOR, vnpu.id)
+        self._show(vnpu.id)
         return vnpu
+
+    def try_create(self, chip: Chip) -> tuple[int, int]:
+        """Make an idle vNPU by the vendor's library; return what that answers, and the vNPU's id."""
+        command = [str(self._client), str(self._simulator.library), "create", str(chip.card), str(chip.dev), TEMPLATE]
+        environment = {**os.environ, **self._simulator.environment}
+        said = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True).stdout
+        answer = re.search(r"create code=(-?\d+) id=(\d+)", said)
+        if answer is None:
+            raise SystemExit(f"packaging/demo: the simulated library made no vNPU and did not say why: {said}")
+        code, vdev = int(answer[1]), int(answer[2])
+        if code == 0:
+            self._show(vdev)
+        return code, vdev
 
     def destroy(self, vnpu: Vnpu) -> None:
         """Take one away, as another program does."""
         self._simulator.destroy(vnpu)
-        _remove_node(f"vdavinci{vnpu.id}", vnpu.id)
+        self.settle()
+
+    def settle(self) -> None:
+        """Take the nodes of vNPUs away that are gone, as the driver does when one is destroyed."""
+        for vdev in self._with_node - {vnpu.id for vnpu in self._simulator.vnpus()}:
+            _remove_node(f"vdavinci{vdev}", vdev)
+            self._with_node.remove(vdev)
+
+    def _show(self, vdev: int) -> None:
+        _make_node(f"vdavinci{vdev}", MAJOR, vdev)
+        self._with_node.add(vdev)
+
+    @property
+    def ids(self) -> set[int]:
+        """The vNPUs that the library has."""
+        return {vnpu.id for vnpu in self._simulator.vnpus()}
+
+    def vnpus_of(self, chip: Chip) -> list[Vnpu]:
+        """Return the vNPUs of one chip."""
+        return self._simulator.vnpus(chip)
+
+    @property
+    def destructions(self) -> list[Call]:
+        """How often the library was asked to destroy a vNPU, by anybody."""
+        return self._simulator.calls("dcmi_set_destroy_vdevice")
 
     def hang(self) -> None:
         """Let every call of the library hang, and wait until the broker is in one: it is asked as a node comes and goes."""
@@ -97,58 +148,36 @@ class Npus:
     def wait_listed(self, *listed: str) -> float:
         """Wait until these vNPUs and no others are on the bus, and vouched for; return the seconds that took."""
         wanted = dict.fromkeys(listed, "")
-        return wait(lambda: {row[6].rpartition("/")[2]: row[4] for row in self._rows("ListVnpus")} == wanted, f"vNPUs {listed}", pause=0.05)
+        return wait(
+            lambda: {row[6].rpartition("/")[2]: row[4] for row in self._demo.ask("ListVnpus")} == wanted, f"vNPUs {listed}", pause=0.05
+        )
 
     def wait_cards(self, reason: str) -> float:
         """Wait until every NPU has this reason; return the seconds that took."""
-        return wait(lambda: {row[5] for row in self._rows("ListCards")} == {reason}, f"NPUs with the reason {reason!r}", pause=0.05)
-
-    def wait_owners(self, state: str) -> float:
-        """Wait until it is known who owns the NPUs of a recorded node, at which HAMi goes on reporting; return the seconds that took."""
-
-        def known() -> bool:
-            self.cluster.beat(state)
-            said = self._ownership()
-            return not said["blocked"] and all(card["claims"] and card["managed"] == "managed" for card in said["cards"][:1])
-
-        return wait(known, "who owns the NPUs", pause=0.1)
-
-    def wait_blocked(self, reason: str) -> float:
-        """Wait until this is why the owners are not known; return the seconds that took."""
-        return wait(lambda: reason in {one["reason"] for one in self._ownership()["blocked"]}, reason, pause=0.1)
-
-    def _ownership(self) -> dict[str, Any]:
-        said: dict[str, Any] = json.loads(self._ask("Describe"))["ownership"]
-        return said
-
-    def _rows(self, member: str) -> list[list[str]]:
-        return list(self._ask(member))
-
-    def _ask(self, member: str) -> Any:
-        command = ["busctl", f"--address={self._address}", "--json=short", "call", names.BUS_NAME, names.ROOT_PATH, names.MANAGER_INTERFACE]
-        answer = subprocess.run([*command, member], stdout=subprocess.PIPE, check=True).stdout
-        (value,) = json.loads(answer)["data"]
-        return value
+        return wait(lambda: {row[5] for row in self._demo.ask("ListCards")} == {reason}, f"NPUs with the reason {reason!r}", pause=0.05)
 
 
 @contextlib.contextmanager
-def ascend_node(library: Path, journal: Path, address: str) -> Iterator[Npus]:
+def ascend_node(built: Built, demo: Demo) -> Iterator[Npus]:
     """Make this machine an Ascend node until the end of the block: everything but cards."""
-    with BrokerHost() as host, DcmiSimulator(host.directory / "node", library) as simulator:
+    with BrokerHost() as host, DcmiSimulator(host.directory / "node", built.library) as simulator:
         simulator.install(host.library)
+        # Broker and daemon see the same nodes.
+        host.devices.rmdir()
+        host.devices.symlink_to("/dev")
         simulator.set_node(supports_recover=0)
         if os.path.exists(vnpu_cfg.PATH):  # a real Ascend node: its records are not of these vNPUs
             simulator.write_cfg([], recover=False)
             mount("--bind", str(simulator.cfg), vnpu_cfg.PATH)
         os.symlink(host.directory, os.path.dirname(names.BROKER_SOCKET))
-        with _activated(host, simulator, journal):
+        with _activated(host, lambda: host.start(simulator.environment, hang_limit=HANG_LIMIT, journal=demo.journal.socket, scan="tree")):
             for major, name in enumerate(("davinci_manager", "devmm_svm", "hisi_hdc"), MANAGER_MAJOR):
                 _make_node(name, major, 0)
-            yield Npus(host, simulator, address)
+            yield Npus(host, simulator, built.client, demo)
 
 
 @contextlib.contextmanager
-def _activated(host: BrokerHost, simulator: DcmiSimulator, journal: Path) -> Iterator[None]:
+def _activated(host: BrokerHost, start: Callable[[], "subprocess.Popen[bytes]"]) -> Iterator[None]:
     """Start a broker whenever somebody connects and there is none, as devward-dcmi.socket does."""
     over = threading.Event()
 
@@ -157,7 +186,7 @@ def _activated(host: BrokerHost, simulator: DcmiSimulator, journal: Path) -> Ite
         poll.register(host.listener, select.POLLIN)
         while not over.is_set():
             if poll.poll(100):
-                host.start(simulator.environment, hang_limit=HANG_LIMIT, journal=journal).wait()
+                start().wait()
 
     thread = threading.Thread(target=serve)
     thread.start()

@@ -1,4 +1,4 @@
-"""What packaging/demo makes of this machine in its own mount namespace: /dev, /run and parts of sysfs that nobody else sees."""
+"""What packaging/demo makes of this machine in its own mount namespace: /dev, /run, /var/log and parts of sysfs that nobody else sees."""
 
 import contextlib
 import os
@@ -11,7 +11,8 @@ from pathlib import Path
 _BASIC = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 _TMPFS = ("-t", "tmpfs", "-o", "mode=0755", "devward-demo")
 
-DEADLINE = 30.0
+#: Seconds; a condition is never waited for as long unless something is wrong.
+DEADLINE = 120.0
 
 
 def wait(condition: Callable[[], object], what: str, *, pause: float = 0.0005) -> float:
@@ -47,11 +48,12 @@ def set_stage(*, simulated: bool) -> None:
         # The machine's own KVM, whichever node opens it.
         make_node("/dev/kvm", kvm.st_mode & 0o777, kvm.st_rdev)
         os.chown("/dev/kvm", kvm.st_uid, kvm.st_gid)
-    # All of it but the place of the broker's socket.
-    with _covered("/run", keep=sorted(set(os.listdir("/run")) - {"devward-dcmi"})):
+    # All of it but the place of the broker's socket, and the host's own journal.
+    with _covered("/run", keep=sorted(set(os.listdir("/run")) - {"devward-dcmi", "log"})):
         pass
-    with _covered("/sys/dev/char"):
-        pass
+    for directory in ("/var/log", "/sys/dev/char"):
+        with _covered(directory):
+            pass
 
 
 @contextlib.contextmanager

@@ -8,143 +8,32 @@ import select
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from demo_cluster import Cluster
+from demo_daemon import NPU_SPEC_NAME, REPOSITORY, Demo, bold, chapter, say, say_command
 from demo_npus import HANG_LIMIT, TEMPLATE, Builder, Npus, ascend_node
-from demo_stage import DEADLINE, mount, set_stage, wait
+from demo_reclaim import Reclaiming, say_timers
+from demo_stage import DEADLINE, mount, wait
 
+from devward.ctl.failure import ExitStatus
+from devward.ctl.journal import Record
 from devward.model import Reason
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-#: How many times as fast as elsewhere the looks at who owns the vNPUs come.
-FASTER = 60
-#: The recorded state of a node that is served: one Pod runs, one is being deleted, two fail again and again.
-CLUSTER_STATE = "01"
-SPEC_NAME, NPU_SPEC_NAME = "hyperlight.dev-hypervisor.json", "ascend.com-npu.json"
-BUS_CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
- "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
-<busconfig>
-  <type>system</type>
-  <listen>unix:path={socket}</listen>
-  <auth>EXTERNAL</auth>
-  <policy context="default">
-    <allow user="*"/>
-    <allow own="*"/>
-    <allow send_destination="*"/>
-    <allow send_type="signal"/>
-    <allow send_requested_reply="true" send_type="method_return"/>
-    <allow send_requested_reply="true" send_type="error"/>
-    <allow receive_type="method_call"/>
-    <allow receive_type="method_return"/>
-    <allow receive_type="error"/>
-    <allow receive_type="signal"/>
-  </policy>
-  <include>{policy}</include>
-</busconfig>
-"""
+#: Why nothing is known while nobody listens at the API server's address.
+API_AWAY = "api-connection-refused"
 
 
-class Demo:
-    """A private bus, a stand-in for the journal and devwardd, in a scratch directory."""
-
-    def __init__(self, scratch: Path, *, simulate: bool) -> None:
-        self.scratch = scratch
-        self.cdi = scratch / "etc-cdi"
-        self.spec = self.cdi / SPEC_NAME
-        self.simulated = simulate or not os.path.exists("/dev/kvm")
-        self.kind = "mshv" if self.simulated else "kvm"
-        self.address = f"unix:path={scratch / 'bus'}"
-        self.environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "DBUS_SYSTEM_BUS_ADDRESS": self.address}
-        self.environment.pop("NOTIFY_SOCKET", None)
-        self.journal: list[dict[str, str]] = []
-        self.processes: list[subprocess.Popen[bytes]] = []
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-
-    def start(self) -> float:
-        """Start everything and return the seconds from the start of devwardd to its READY."""
-        set_stage(simulated=self.simulated)
-        self._socket.bind(str(self.scratch / "journal"))
-        threading.Thread(target=self._read_journal, daemon=True).start()
-        self._notify.bind(str(self.scratch / "notify"))
-        config = self.scratch / "devward.toml"
-        config.write_text(
-            f'[cdi]\ndirectory = "{self.cdi}"\nengine_dirs = ["{self.cdi}", "{self.scratch}/run-cdi"]\n'
-            "settle_time = 2\ncontested_after = 20\n"
-            f'[log]\njournal_socket = "{self.scratch}/journal"\n'
-        )
-        bus_config = self.scratch / "bus.conf"
-        bus_config.write_text(BUS_CONFIG.format(socket=self.scratch / "bus", policy=REPOSITORY / "dbus" / "org.devward.Devward1.conf"))
-        self.spawn(["dbus-daemon", f"--config-file={bus_config}", "--nofork", "--nopidfile"])
-        wait((self.scratch / "bus").exists, "the bus")
-        began = time.monotonic()
-        self.spawn(
-            [
-                # Its looks at who owns the vNPUs come once a second, not once a minute: in its program nothing else is changed.
-                *(sys.executable, str(REPOSITORY / "tests/sim/scaled_daemon.py"), str(FASTER), "--config", str(config)),
-                *("--state-directory", f"{self.scratch}/state", "--runtime-directory", f"{self.scratch}/run"),
-            ],
-            NOTIFY_SOCKET=str(self.scratch / "notify"),
-        )
-        while b"READY=1" not in self._notify.recv(4096):
-            pass
-        return time.monotonic() - began
-
-    def spawn(self, command: list[str], **more: str) -> "subprocess.Popen[bytes]":
-        with open(self.scratch / "output", "ab") as output:
-            process = subprocess.Popen(command, env={**self.environment, **more}, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-        self.processes.append(process)
-        return process
-
-    def stop(self) -> None:
-        """End what was started, the last first."""
-        for process in reversed(self.processes):
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-            process.wait()
-
-    def ctl(self, *arguments: str) -> None:
-        """Run devwardctl as a person would, and show it."""
-        say_command("devwardctl " + " ".join(arguments))
-        sys.stdout.flush()
-        command = [sys.executable, "-m", "devward.ctl", *arguments]
-        subprocess.run(command, env=self.environment, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, check=False)
-
-    def records(self, event: str, outcome: str) -> list[dict[str, str]]:
-        return [record for record in self.journal if (record.get("DEVWARD_EVENT"), record.get("DEVWARD_OUTCOME", "")) == (event, outcome)]
-
-    def _read_journal(self) -> None:
-        while True:
-            data = self._socket.recv(1 << 20)
-            fields = (line.partition("=") for line in data.decode("utf-8", "replace").splitlines())
-            self.journal.append({name: value for name, equals, value in fields if equals})
-
-
-# --- words -----------------------------------------------------------------------------------------------------------
-def bold(text: str) -> str:
-    fancy = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
-    return f"\033[1m{text}\033[0m" if fancy else text
-
-
-def chapter(text: str) -> None:
-    print(f"\n{bold(text)}")
-
-
-def say_command(text: str) -> None:
-    print(f"\n  {bold('$ ' + text)}")
-
-
-def describe(record: dict[str, str]) -> str:
-    evidence = json.loads(record.get("DEVWARD_EVIDENCE", "{}"))
-    differences = "; ".join(evidence.get("differences", []))
-    return f"cause {record.get('DEVWARD_CAUSE', '?')}" + (f": {differences}" if differences else "")
+def describe(record: Record) -> str:
+    """Say what was wrong with a file."""
+    evidence = record.fields.get("evidence")
+    differences = "; ".join(evidence.get("differences", [])) if isinstance(evidence, dict) else ""
+    return f"cause {record.text('cause') or '?'}" + (f": {differences}" if differences else "")
 
 
 # --- the story -------------------------------------------------------------------------------------------------------
@@ -168,13 +57,13 @@ def break_and_watch(demo: Demo) -> None:
         ("removed with its directory (rm -rf)", lambda: demo.cdi.rename(demo.scratch / "gone")),
     ]
     for what, act in breakages:
-        before = len(demo.records("spec-repair", "success"))
+        before = len(demo.journal.records("spec-repair", "success"))
         began = time.monotonic()
         act()
         wait(lambda: right(demo, good), "the repair")
         took = time.monotonic() - began
-        wait(lambda before=before: len(demo.records("spec-repair", "success")) > before, "the record")
-        record = demo.records("spec-repair", "intent")[-1]
+        wait(lambda before=before: len(demo.journal.records("spec-repair", "success")) > before, "the record")
+        record = demo.journal.records("spec-repair", "intent")[-1]
         print(f"  {what:<52} right again after {took * 1000:5.1f} ms   ({describe(record)})")
 
 
@@ -219,14 +108,14 @@ def fault(demo: Demo) -> None:
     node = f"/dev/{demo.kind}"
     with monitored(demo):
         mount("--bind", "/dev/zero" if demo.simulated else "/dev/null", node)
-        wait(lambda: demo.records("device-unusable", ""), "the record of the fault")
-        demo.ctl("status")
+        wait(lambda: demo.journal.records("device-unusable", ""), "the record of the fault")
+        demo.ctl("status", status=ExitStatus.UNHEALTHY)
         demo.ctl("explain", demo.kind)
-        demo.ctl("check", demo.kind)
+        demo.ctl("check", demo.kind, status=ExitStatus.UNHEALTHY)
         wait(lambda: not demo.spec.exists(), "the withdrawal after the settling time")
         subprocess.run(["umount", "--no-mtab", node], check=True)
         wait(demo.spec.exists, "the file")
-        wait(lambda: len(demo.records("device-usable", "")) >= 2, "the record of the recovery")
+        wait(lambda: len(demo.journal.records("device-usable", "")) >= 2, "the record of the recovery")
     demo.ctl("check", demo.kind)
 
 
@@ -242,7 +131,7 @@ def show_npus(demo: Demo, npus: Npus) -> None:
     wait((demo.cdi / NPU_SPEC_NAME).exists, "the CDI file of NPUs")
     demo.ctl("specs")
     demo.ctl("check", "ascend.com/npu=1")
-    demo.ctl("check", "ascend.com/npu=0")
+    demo.ctl("check", "ascend.com/npu=0", status=ExitStatus.UNHEALTHY)
     npus.create(chip)
     took = npus.wait_listed("v0100", "v0101", "v0102")
     print(f"\n  A third vNPU, {TEMPLATE}, was made on the first NPU: listed after {took:.1f} s.")
@@ -252,20 +141,25 @@ def show_npus(demo: Demo, npus: Npus) -> None:
     demo.ctl("vnpus")
 
 
-def owners(demo: Demo, npus: Npus) -> None:
-    """Bring the host into a cluster, show who claims its cards, and then take the API server away."""
-    with npus.cluster as cluster:
-        cluster.state(CLUSTER_STATE)
-        took = npus.wait_owners(CLUSTER_STATE)
-        print(f"  Known after {took:.1f} s, most of which a kubelet that was just started is not trusted.")
-        demo.ctl("cards")
-        demo.ctl("explain", "p000")
-        asked = sorted({(request.method, request.kind) for request in cluster.api.requests})
-        print(f"\n  What the API server was asked: {', '.join(f'{method} {kind}' for method, kind in asked)}. It is never written to.")
-    took = npus.wait_blocked("api-connection-refused")
-    print(f"\n  The API server went away. That nothing is known any more was said {took:.1f} s later:")
+def owners(demo: Demo, cluster: Cluster) -> None:
+    """Bring the host into a cluster, and show who claims its cards."""
+    cluster.start()
+    took = cluster.wait_owners()
+    print(f"  Known after {took:.1f} s, most of it because a kubelet that was just started is not trusted.")
     demo.ctl("cards")
     demo.ctl("explain", "p000")
+    asked = ", ".join(sorted(f"{method} {kind}" for method, kind in cluster.asked))
+    say(f"What the API server was asked: {asked}. It is never written to.")
+
+
+def away(demo: Demo, cluster: Cluster, reclaiming: Reclaiming) -> None:
+    """Take the API server away while a vNPU waits to be reclaimed."""
+    reclaiming.leave_another()
+    cluster.stop_api()
+    took = cluster.wait_blocked(API_AWAY)
+    say(f"The API server went away. That nothing is known any more was said {took:.1f} s later:")
+    demo.ctl("cards")
+    reclaiming.show_nothing_happens(API_AWAY)
 
 
 def hang(demo: Demo, npus: Npus) -> None:
@@ -299,11 +193,23 @@ def keep(demo: Demo) -> None:
     subprocess.run([os.environ.get("SHELL", "/bin/sh")], env=environment, check=False)
 
 
+def say_output(demo: Demo) -> None:
+    """Show the last of what the programs said, for who looks for why the demo ended early."""
+    sys.stdout.flush()
+    print("packaging/demo ends early. The last that was said, on record and otherwise:", file=sys.stderr)
+    said = demo.journal.last_lines()
+    with contextlib.suppress(OSError):
+        said += demo.output.read_text(errors="replace").splitlines()[-10:]
+    print("".join(f"  | {line}\n" for line in said), end="", file=sys.stderr)
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(prog="packaging/demo", description="devward at work, in a minute")
     arguments.add_argument("--keep", action="store_true", help="leave devwardd running, with a shell to play in")
     arguments.add_argument("--simulate", action="store_true", help="use a simulated device though the machine has /dev/kvm")
     given = arguments.parse_args()
+    # What was started is ended then, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("packaging/demo: terminated"))
     scratch = Path(tempfile.mkdtemp(prefix="devward-demo-"))
     demo = Demo(scratch, simulate=given.simulate)
     try:
@@ -321,21 +227,34 @@ def main() -> None:
         builder = Builder(scratch / "library")
         chapter(f"4. Something is mounted over /dev/{demo.kind}: it still opens, but it is not the device. No container may be given it.")
         fault(demo)
-        with ascend_node(builder.result(), scratch / "journal", demo.address) as npus:
+        with ascend_node(builder.result(), demo) as npus, Cluster(npus.witnessed, demo) as cluster:
             chapter("5. Ascend NPUs appear. Nodes and vendor's library are simulated; the broker that alone loads it is the real one.")
             show_npus(demo, npus)
             chapter("6. The host joins a cluster: checkpoint, API server and the host itself say who claims each NPU.")
-            print(f"  Kubelet and API server are stand-ins with recorded answers; the looks come {FASTER} times as often as elsewhere.")
-            owners(demo, npus)
-            chapter("7. The library hangs. Nothing waits for it; of the NPUs nothing is certain any more, and devward says so.")
+            print("  Kubelet and API server are stand-ins with recorded answers.")
+            demo.settle_grace()
+            say_timers(demo)
+            owners(demo, cluster)
+            chapter("7. A Pod cannot start, and each attempt leaves a vNPU behind, until the NPU is full. devward takes them back.")
+            reclaiming = Reclaiming(demo, npus, cluster)
+            reclaiming.leave()
+            reclaiming.reclaim()
+            chapter("8. What stays, and why.")
+            reclaiming.show_kept()
+            chapter("9. The API server goes away while a vNPU waits. What is not known counts as use: nothing happens.")
+            away(demo, cluster, reclaiming)
+            chapter("10. The library hangs. Nothing waits for it; of the NPUs nothing is certain any more, and devward says so.")
             print(f"  The broker ends itself when a call takes {HANG_LIMIT:g} s here, elsewhere 30 s, and another one is started.")
             hang(demo, npus)
             if given.keep:
                 keep(demo)
-            chapter("8. It stops. Its files stay: running guests and the next container do not depend on the daemon.")
+            chapter("11. It stops. Its files stay: running guests and the next container do not depend on the daemon.")
             demo.stop()
         stands = "is there" if demo.spec.exists() else "is gone"
-        print(f"  {demo.spec.name} {stands}; {len(demo.journal)} records went to the journal's socket")
+        print(f"  {demo.spec.name} {stands}; {demo.journal.count} records are in the journal")
+    except (Exception, SystemExit):
+        say_output(demo)
+        raise
     finally:
         demo.stop()
         shutil.rmtree(scratch, ignore_errors=True)

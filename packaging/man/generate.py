@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Writes the man pages that follow from code: devward.toml(5) from the configuration's schema, org.devward.Devward1(5) from the interface
-XML, and the tables of devwardd(8) from the codes that there are, the observations of a snapshot and the kinds of journal records. A test
-holds the pages in the tree to them.
+XML, and the tables of devwardd(8) from the codes that there are, the observations of a snapshot, the kinds of journal records and the
+metrics. A test holds the pages in the tree to them.
 
     packaging/man/generate.py [DIRECTORY]      write them, by default beside this file
 """
@@ -19,7 +19,9 @@ sys.path.insert(0, str(REPOSITORY / "src"))
 
 from devward import __version__, config, names  # noqa: E402  # the tree's own package, whatever is installed
 from devward.cluster.observations import LEFT_OUT, TABLE, Observation  # noqa: E402
+from devward.metrics import FAMILIES, Family, Kind  # noqa: E402
 from devward.model import REASON_TEXT, Reason  # noqa: E402
+from devward.plugin.status import PROBLEM_TEXT  # noqa: E402
 from devward.reclaim.contract import NO_TEXT  # noqa: E402
 from devward.reclaim.controls import BLOCKED_TEXT  # noqa: E402
 from devward.reclaim.limits import LIMIT_TEXT  # noqa: E402
@@ -33,7 +35,9 @@ MARK_REASONS = '.\\" @REASONS@'
 MARK_EVENTS = '.\\" @EVENTS@'
 MARK_OBSERVATIONS = '.\\" @OBSERVATIONS@'
 MARK_BLOCKS = '.\\" @BLOCKS@'
+MARK_PLUGIN = '.\\" @PLUGIN@'
 MARK_VERDICTS = '.\\" @VERDICTS@'
+MARK_METRICS = '.\\" @METRICS@'
 
 
 def escape(text: str) -> str:
@@ -239,7 +243,16 @@ def daemon_page() -> str:
     page = page.replace("@VERSION@", __version__).replace("@DATE@", DATE)
     page = page.replace(MARK_REASONS, "\n".join(reasons)).replace(MARK_EVENTS, "\n".join(events))
     page = page.replace(MARK_BLOCKS, "\n".join(coded(BLOCKED_TEXT))).replace(MARK_VERDICTS, "\n".join(verdicts()))
+    page = page.replace(MARK_PLUGIN, "\n".join(coded({code: text for code, text in PROBLEM_TEXT.items() if code})))
+    page = page.replace(MARK_METRICS, "\n".join(line for family in FAMILIES for line in metric(family)))
     return page.replace(MARK_OBSERVATIONS, "\n".join(observations()))
+
+
+def metric(family: Family) -> list[str]:
+    """One metric: its name with its labels, its type and its meaning."""
+    shown = f"{family.name}{{{','.join(family.labels)}}}" if family.labels else family.name
+    kind = f"{family.kind}, of _sum and _count alone" if family.kind is Kind.SUMMARY else family.kind
+    return [".TP", f".B {escape(shown)}", *paragraph(f"[{kind}] {family.help}")]
 
 
 def coded(texts: Mapping[str, str]) -> list[str]:

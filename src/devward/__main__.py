@@ -39,7 +39,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--remove-own-files",
         action="store_true",
-        help="remove the CDI files that are exactly what devwardd wrote, say what is left and why, and exit; no devwardd may run",
+        help="remove the CDI files that are exactly what devwardd wrote, and its metrics, say what is left and why, and exit; no devwardd"
+        " may run",
     )
     result.add_argument("--no-reclaim", action="store_true", help="destroy no vNPU, whatever the configuration or anybody on the bus says")
     result.add_argument("--bus", metavar="ADDRESS", help="connect to this D-Bus address instead of the system bus")
@@ -113,23 +114,27 @@ def _remove_own_files(given: argparse.Namespace, main_file: str, dropins: str | 
     from devward.audit import Audit
     from devward.clock import Clock
     from devward.journal import Journal
-    from devward.removal import Fate, remove_own_files
+    from devward.removal import Fate, remove_metrics, remove_own_files
     from devward.state import Lock, StateStore
     from devward.text import printable
 
     clock = Clock()
     try:
-        socket = config.load(main_file, dropins).config.log.journal_socket
+        loaded = config.load(main_file, dropins)
+        socket = loaded.config.log.journal_socket
+        metrics = loaded.config.metrics.directory if config.is_named(loaded, "metrics") else None
     except ConfigError as error:
         # A package is removed whatever its configuration says.
         _complain(f"warning: {error}")
-        socket = names.JOURNAL_SOCKET
+        socket, metrics = names.JOURNAL_SOCKET, None
     journal = Journal(socket, stderr=sys.stderr)
     audit = Audit(journal, version=__version__, new_id=lambda: str(uuid.uuid4()), monotonic=clock.monotonic)
     directory = _state_directory(given)
     try:
         with Lock(_runtime_directory(given)):
             results, problem = remove_own_files(directory, StateStore(directory, realtime_usec=clock.realtime_usec), audit)
+            if metrics is not None:
+                results.append(remove_metrics(metrics))
     finally:
         journal.close()
     for result in results:

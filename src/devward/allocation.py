@@ -30,7 +30,6 @@ from devward.model import (
     Outcome,
     Reason,
     SpecState,
-    Trigger,
 )
 from devward.npu.room import NpuRoom
 from devward.readiness import IN_ORDER
@@ -86,8 +85,8 @@ class AllocationCheck:
         tracker = self.registry.tracker(DeviceKind(name))
         if tracker is None:
             return self._refuse(device, node, request, Reason.DEVICE_MISSING, _sentence(Reason.DEVICE_MISSING))
-        check = asyncio.ensure_future(tracker.check(Trigger.DBUS))
-        spec = self._start_pass(kind)
+        check = asyncio.ensure_future(tracker.check(request.trigger))
+        spec = self._start_pass(kind, request)
         awaited: tuple[asyncio.Future[Any], ...] = (check, spec)
         try:
             await asyncio.wait(awaited, timeout=DEADLINE)
@@ -115,7 +114,7 @@ class AllocationCheck:
         finally:
             _let_go(look)
         if refusal is None:
-            spec = self._start_pass(kind_of_device(device))
+            spec = self._start_pass(kind_of_device(device), request)
             try:
                 await asyncio.wait({spec}, timeout=max(0.0, began + DEADLINE - self.clock.monotonic()))
                 fault = self._judge_spec(device, spec)
@@ -127,8 +126,13 @@ class AllocationCheck:
             return self._refuse(device, node, request, *refusal)
         return Allocation(allowed=True, reason=Reason.OK, text=f"{node} may be given to a container")
 
-    def _start_pass(self, kind: str) -> "asyncio.Future[PassResults]":
-        return asyncio.ensure_future(self.reconciler.run(PassRequest(Trigger.DBUS, demanded=frozenset({kind}), scan=True)))
+    def good_monotonic(self, kind: DeviceKind) -> float | None:
+        """Return when the latest good check of a hypervisor was completed, in monotonic seconds; None where it is not healthy now."""
+        tracker = self.registry.tracker(kind)
+        return None if tracker is None or tracker.state.health is not Health.HEALTHY else tracker.state.good_monotonic
+
+    def _start_pass(self, kind: str, request: ActionRequest) -> "asyncio.Future[PassResults]":
+        return asyncio.ensure_future(self.reconciler.run(PassRequest(request.trigger, demanded=frozenset({kind}), scan=True)))
 
     def _judge_device(self, tracker: DeviceTracker, check: "asyncio.Future[CheckResult]") -> tuple[Reason, str] | None:
         """Return why the device may not be given, None if it may."""

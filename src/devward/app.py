@@ -29,11 +29,14 @@ from devward.errors import BusError, ConfigError, ConfigRefused
 from devward.findings import FindingTrail
 from devward.journal import Journal, Priority
 from devward.logs import Logs
+from devward.measuring import Measuring
+from devward.metrics_room import MetricsRoom
 from devward.model import ActionRequest, Allocation, DeviceKind, Finding, Health, Outcome, Reason, RepairCause, SpecState, Trigger
 from devward.notify import Notifier
 from devward.npu.room import NpuRoom
 from devward.npu.sources import CardSource, VnpuSource
 from devward.pinning import Pinning
+from devward.plugin.room import PluginRoom
 from devward.reclaim.room import ReclaimRoom
 from devward.remembered import Remembered, with_bounded_pause
 from devward.service import Identification, Service, own_request
@@ -161,6 +164,17 @@ class Daemon:
             on_change=self._publish_soon,
             on_repair=self._repaired,
         )
+        allocation = AllocationCheck(self._registry, self._npus, self._reconciler, self._clock, self._refused)
+        self._plugin = PluginRoom(
+            self._loaded.config.device_plugin,
+            # The kubelet's question may be asked several times over before it is answered: the room records the answer.
+            allocation=replace(allocation, on_refused=lambda *_: None),
+            new_id=_new_id,
+            audit=self._audit,
+            clock=self._clock,
+            on_change=self._publish_soon,
+        )
+        self._metrics = MetricsRoom(self._loaded.config.metrics, on_change=self._publish_soon)
         self._service = Service(
             identification=Identification(__version__, socket.gethostname()),
             registry=self._registry,
@@ -169,14 +183,17 @@ class Daemon:
             cluster=self._cluster,
             reclaim=self._reclaim,
             pins=self._pins,
+            plugin=self._plugin,
+            metrics=self._metrics,
             remembered_state=self._remembered,
             audit=self._audit,
             clock=self._clock,
-            allocation=AllocationCheck(self._registry, self._npus, self._reconciler, self._clock, self._refused),
+            allocation=allocation,
             reload_configuration=self._reload,
             dropped=lambda: self._journal.dropped,
             loaded=self._loaded,
         )
+        self._measuring = Measuring(self._service, self._registry, self._npus, self._reclaim, plugin=self._plugin.measures)
         self._bus = BusService(self._service, self._audit, self._logs, new_id=_new_id)
         try:
             await self._bus.start(self._options.bus_address)
@@ -205,8 +222,9 @@ class Daemon:
             return self._leave(lost)
         finally:
             self._service.stopping_now = True
-            # A vNPU that is being destroyed is waited for first, and its outcome put on record; the service manager hears meanwhile.
-            await self._reclaim.finish()
+            # A vNPU that is being destroyed is waited for first, and its outcome put on record. Meanwhile the service manager hears of the
+            # end, and the kubelet that nothing is offered any more.
+            await asyncio.gather(self._plugin.close(), self._reclaim.finish())
             if self._recheck is not None:
                 self._recheck.cancel()
             for task in (pulse, lost, stop, first, *self._tasks):
@@ -227,6 +245,7 @@ class Daemon:
         """End in the order opposite to the start, each step within a bound."""
         try:
             async with asyncio.timeout(STOP_DEADLINE):
+                await self._metrics.close()
                 await self._cluster.close()
                 self._reclaim.close()
                 await self._npus.close()
@@ -249,8 +268,10 @@ class Daemon:
             await self._reconciler.run(PassRequest(Trigger.STARTUP))  # the first pass may have come before the devices were judged
         self._service.started = True
         self._publish()
+        self._metrics.start(self._measuring.take, was_on=config.is_named(self._loaded, "metrics"))
         self._notifier.ready(self._service.readiness().status)
         self._npus.open()
+        self._plugin.start()
         self._publish_soon()  # a pin without any NPU in sight could not be judged before
 
     async def _keep_house(self) -> None:
@@ -336,6 +357,7 @@ class Daemon:
         self._publish_soon()
 
     def _repaired(self, file: str, cause: RepairCause) -> None:
+        self._measuring.repaired(file, cause)
         self._bus.spec_repaired(file, cause)
         self._publish_soon()
 
@@ -346,6 +368,7 @@ class Daemon:
     def _refused(self, device: str, node: str, allocation: Allocation, request: ActionRequest) -> None:
         name = device.removeprefix(f"{names.HYPERVISOR_CDI_KIND}=")
         unknown = allocation.reason is Reason.DEVICE_MISSING and name == device
+        self._measuring.refused("" if unknown else node or name, allocation.reason)
         self._audit.transition(
             # Anybody can think up names of NPUs that are not there: they share what is let through.
             f"allocation of {'an NPU that is not there' if unknown else name}",
@@ -387,8 +410,14 @@ class Daemon:
             self._publishing = True
             asyncio.get_running_loop().call_soon(self._publish)
 
+    def _offer(self) -> None:
+        """Let the kubelet hear how devices and file are, before anything else that is published."""
+        if self._service.started and not self._service.stopping_now:
+            self._plugin.offer(self._service.standings(), self._reconciler.view(names.HYPERVISOR_CDI_KIND))
+
     def _publish(self) -> None:
         self._publishing = False
+        self._offer()
         self._findings.record(self._service.findings())
         self._bus.publish()
         if self._recheck is not None:
@@ -438,6 +467,8 @@ class Daemon:
         await self._cluster.configure(loaded.config.cluster)
         await self._reclaim.configure(loaded.config.reclaim)
         await self._reconciler.configure(loaded.config.cdi)
+        await self._plugin.configure(loaded.config.device_plugin)
+        self._metrics.configure(loaded.config.metrics)
         self._loaded = loaded
         self._audit.event(
             "config-loaded", "The configuration was loaded", trigger=trigger, outcome=Outcome.SUCCESS, priority=Priority.NOTICE

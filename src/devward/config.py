@@ -16,6 +16,8 @@ from typing import Any
 from devward import names
 from devward.errors import ConfigError
 from devward.model import CdiMode, ClusterRead, DeviceKind, Finding, Manage, NpuDevices, Reason, ReclaimMode, WithdrawPolicy
+from devward.plugin import settings as plugin
+from devward.plugin.settings import Injection, PluginSettings
 from devward.text import printable
 
 MAXIMUM_FILE_SIZE = 1 << 20
@@ -158,6 +160,30 @@ def _cards(value: object) -> tuple[str, ...] | None:
     if len(set(cards)) != len(cards):
         raise _Wrong("names a card twice")
     return tuple(cards)
+
+
+def _resource(value: object) -> str:
+    if not isinstance(value, str):
+        raise _Wrong(f"must be a text, is {_shown(value)}")
+    problem = plugin.resource_problem(value)
+    if problem:
+        raise _Wrong(f"must be the name of an extended resource, is {_shown(value)}: {problem}")
+    return value
+
+
+def _plugin_directory(value: object) -> str:
+    path = _path(value)
+    problem = plugin.directory_problem(path)
+    if problem:
+        raise _Wrong(f"{problem}; it is {_shown(value)}")
+    return path
+
+
+def _offered(value: object) -> tuple[DeviceKind, ...] | None:
+    devices = _devices(value)
+    if devices == ():
+        raise _Wrong(f'must be "{AUTO}" or a list with a device in it; to offer none, set enabled = false')
+    return devices
 
 
 def _mode(value: object) -> int | None:
@@ -313,6 +339,54 @@ KEYS: tuple[Key, ...] = (
         " right before each destruction.",
     ),
     Key(
+        "device_plugin", "enabled", default=False, parse=_flag, domain="true or false",
+        doc="Whether to offer hypervisor devices to the kubelet, as a device plugin. Needs python3-grpcio and python3-protobuf, and a"
+        " kubelet on this host.",
+    ),
+    Key(
+        "device_plugin", "resource", names.HYPERVISOR_CDI_KIND, _resource, "DOMAIN/NAME",
+        "The name of the resource that Pods ask for.",
+    ),
+    Key(
+        "device_plugin", "slots", plugin.DEFAULT_SLOTS, _integer(1, plugin.MAXIMUM_SLOTS), f"containers, 1 to {plugin.MAXIMUM_SLOTS}",
+        "How many containers of this host may have the device at the same time. The device itself has no such limit, but the kubelet"
+        f" counts, and writes every slot down whenever one changes: more than {plugin.MANY_SLOTS} are warned of.",
+    ),
+    Key(
+        "device_plugin", "directory", plugin.DIRECTORY, _plugin_directory, "an absolute path of 80 bytes at most",
+        "Where the kubelet meets its device plugins. It does not follow the kubelet's --root-dir. The service may write below"
+        " /var/lib/kubelet only; another directory needs ReadWritePaths= in a drop-in.",
+    ),
+    Key(
+        "device_plugin", "devices", AUTO, _offered, '"auto" or a list of "/dev/kvm", "/dev/mshv"',
+        "Which devices to offer. auto: /dev/mshv if this host has it, else /dev/kvm.",
+    ),
+    Key(
+        "device_plugin", "injection", "cdi", _choice(Injection), "cdi, annotations or device-spec",
+        "How the device gets into the container. cdi: by its CDI name, for kubelets from 1.28 on; older ones drop it without a word."
+        " annotations: by its CDI name in an annotation, which container engines read whatever the kubelet's age. device-spec: as a plain"
+        " device node without CDI, with the node's own owner.",
+    ),
+    Key(
+        "device_plugin", "take_over", default=False, parse=_flag, domain="true or false",
+        doc="Whether to take the resource from another device plugin of this host that serves it. Otherwise that plugin is named, and left"
+        " alone.",
+    ),
+    Key(
+        "metrics", "enabled", default=False, parse=_flag, domain="true or false",
+        doc="Whether to write a file of metrics for the textfile collector of Prometheus' node_exporter, devward.prom; devwardd(8) lists"
+        " them. The service needs a drop-in to write there, metrics.conf among the examples. When this becomes false the file is removed.",
+    ),
+    Key(
+        "metrics", "directory", names.METRICS_DIRECTORY, _path, "an absolute path",
+        "The directory of the metrics file, node_exporter's --collector.textfile.directory. It must exist, and no part of the path may be a"
+        " symbolic link.",
+    ),
+    Key(
+        "metrics", "interval", 30, _integer(1, 120), "seconds, 1 to 120",
+        "How often the metrics file is written. Its age tells that devward does not write any more; the example alert wants five minutes.",
+    ),
+    Key(
         "log", "level", "info", _word("debug", "info", "notice", "warning", "err"), "debug, info, notice, warning or err",
         "The least important messages that are logged. Audit records are always written.",
     ),
@@ -382,6 +456,15 @@ class ReclaimConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    """Section `metrics`; `interval` in seconds."""
+
+    enabled: bool = False
+    directory: str = names.METRICS_DIRECTORY
+    interval: int = 30
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     """Section `log`."""
 
@@ -398,6 +481,8 @@ class Config:
     npu: NpuConfig
     cluster: ClusterConfig
     reclaim: ReclaimConfig
+    device_plugin: PluginSettings
+    metrics: MetricsConfig
     log: LogConfig
 
 
@@ -452,9 +537,15 @@ def build(documents: list[tuple[str, bytes]]) -> LoadedConfig:
         NpuConfig(**_section("npu", values)),
         ClusterConfig(**_section("cluster", values)),
         ReclaimConfig(**_section("reclaim", values)),
+        PluginSettings(**_section("device_plugin", values)),
+        MetricsConfig(**_section("metrics", values)),
         LogConfig(**_section("log", values)),
     )
-    return LoadedConfig(config, MappingProxyType(sources), tuple(warnings.values()))
+    told = list(warnings.values())
+    many = plugin.slots_warning(config.device_plugin.slots)
+    if many and config.device_plugin.enabled:
+        told.append(Finding(Reason.PLUGIN_MANY_SLOTS, "device_plugin.slots", f"{config.device_plugin.slots} slots: {many}"))
+    return LoadedConfig(config, MappingProxyType(sources), tuple(told))
 
 
 def effective(loaded: LoadedConfig) -> list[tuple[str, object, str]]:
@@ -463,8 +554,13 @@ def effective(loaded: LoadedConfig) -> list[tuple[str, object, str]]:
     return [(key.path, _plain(key, getattr(sections[key.section], key.name)), loaded.sources[key.path]) for key in KEYS]
 
 
+def is_named(loaded: LoadedConfig, section: str) -> bool:
+    """Tell whether a file has anything of a section, be it the default."""
+    return any(source != DEFAULT for path, source in loaded.sources.items() if path.startswith(f"{section}."))
+
+
 def _plain(key: Key, value: object) -> object:
-    if key.path == "hypervisor.devices":
+    if key.path in ("hypervisor.devices", "device_plugin.devices"):
         return AUTO if value is None else [f"{names.DEVICE_DIRECTORY}/{kind}" for kind in value]  # type: ignore[attr-defined] # a tuple here
     if key.name == "expected_mode" and isinstance(value, int):
         return f"{value:04o}"

@@ -43,7 +43,9 @@ DEVICE_CHECKED: Final = Family(
 )
 PROBE_DURATION: Final = Family("devward_probe_duration_seconds", Kind.SUMMARY, "How long completed checks of the device took.", ("device",))
 REPAIRS: Final = Family("devward_spec_repairs_total", Kind.COUNTER, "Repairs of CDI files.", ("file", "cause"))
-REFUSALS: Final = Family("devward_allocation_refusals_total", Kind.COUNTER, "Devices refused to containers.", ("device", "reason"))
+REFUSALS: Final = Family(
+    "devward_allocation_refusals_total", Kind.COUNTER, "Devices that CheckAllocation did not vouch for.", ("device", "reason")
+)
 PLUGIN_REGISTERED: Final = Family("devward_plugin_registered", Kind.GAUGE, "Whether the kubelet took the device plugin.", ("resource",))
 PLUGIN_STREAMS: Final = Family("devward_plugin_streams", Kind.GAUGE, "Streams on which the kubelet hears of devices.", ("resource",))
 PLUGIN_SLOTS: Final = Family("devward_plugin_slots", Kind.GAUGE, "Devices offered to the kubelet.", ("resource", "health"))
@@ -55,8 +57,12 @@ PLUGIN_ALLOCATIONS: Final = Family(
 )
 VNPUS: Final = Family("devward_vnpus", Kind.GAUGE, "vNPUs by what devward thinks of them.", ("verdict",))
 LEAKED_CORES: Final = Family("devward_leaked_cores", Kind.GAUGE, "AI cores of vNPUs that nobody owns.")
-RECLAIMS: Final = Family("devward_reclaims_total", Kind.COUNTER, "Attempts to destroy vNPUs that nobody owns.", ("outcome",))
-BLOCKED: Final = Family("devward_reclaim_blocked_seconds", Kind.GAUGE, "For how long nothing could be reclaimed; 0 while it can.")
+RECLAIMS: Final = Family("devward_reclaims_total", Kind.COUNTER, "What came of destroying vNPUs that nobody owns.", ("outcome",))
+BLOCKED: Final = Family(
+    "devward_reclaim_blocked_seconds",
+    Kind.GAUGE,
+    "For how long reclaiming has been blocked; 0 while it is not, be it paused or off.",
+)
 CERTIFICATE: Final = Family(
     "devward_cluster_certificate_expiry_timestamp_seconds", Kind.GAUGE, "When the certificate for the API server expires."
 )
@@ -91,7 +97,8 @@ class DeviceMeasures:
     #: None: no check was completed.
     healthy: bool | None = None
     last_check: float | None = None
-    checks: int = 0
+    #: None: they are not devward's own.
+    checks: int | None = 0
     check_seconds: float = 0.0
 
 
@@ -116,7 +123,7 @@ class ReclaimMeasures:
 
     #: How many there are, by verdict.
     vnpus: Mapping[str, int] | None = None
-    leaked_cores: int | None = None
+    leaked_cores: float | None = None
     #: How many attempts ended so, by outcome.
     reclaims: Mapping[str, int] = field(default_factory=dict)
     blocked_seconds: float | None = None
@@ -152,7 +159,7 @@ def render(measures: Measures) -> str:
         page.add(DEVICE_HEALTHY, device.healthy, device.node)
         page.add(DEVICE_CHECKED, device.last_check, device.node)
         page.add(PROBE_DURATION, device.checks, device.node, suffix="_count")
-        page.add(PROBE_DURATION, device.check_seconds, device.node, suffix="_sum")
+        page.add(PROBE_DURATION, device.check_seconds if device.checks is not None else None, device.node, suffix="_sum")
     for family, counts in ((REPAIRS, measures.repairs), (REFUSALS, measures.refusals)):
         for (subject, why), count in sorted(counts.items()):
             page.add(family, count, subject, why)

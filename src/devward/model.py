@@ -151,6 +151,8 @@ class Trigger(StrEnum):
     TIMER = "timer"
     DBUS = "dbus"
     SIGNAL = "signal"
+    #: The kubelet, which asks the device plugin for a container's devices.
+    KUBELET = "kubelet"
 
 
 class Outcome(StrEnum):
@@ -225,6 +227,8 @@ class Reason(StrEnum):
     NOT_WATCHED = "not-watched"
     CONFIG_REFUSED = "config-refused"
     CONFIG_FALLBACK = "config-fallback"
+    PLUGIN_MANY_SLOTS = "plugin-many-slots"
+    METRICS_UNWRITABLE = "metrics-unwritable"
     # NPUs and vNPUs
     NPU_BROKER_UNREACHABLE = "npu-broker-unreachable"
     NPU_BROKER_SILENT = "npu-broker-silent"
@@ -333,6 +337,8 @@ REASON_TEXT: Mapping[Reason, str] = MappingProxyType(
         Reason.NOT_WATCHED: "Changes there give no event, for want of inotify watches; they are noticed once a minute.",
         Reason.CONFIG_REFUSED: "The configuration on disk is refused; the previous one stays in force.",
         Reason.CONFIG_FALLBACK: "A setting was out of range and its default is used instead.",
+        Reason.PLUGIN_MANY_SLOTS: "The kubelet is offered more slots of a device than it can keep cheaply.",
+        Reason.METRICS_UNWRITABLE: "The metrics file cannot be written, or, where it is no longer kept, not be removed.",
         Reason.NPU_BROKER_UNREACHABLE: "The broker of the vendor's library of NPUs cannot be asked, or ended without an answer.",
         Reason.NPU_BROKER_SILENT: "The broker of the vendor's library of NPUs does not answer in time.",
         Reason.NPU_BROKER_GARBLED: "The broker of the vendor's library of NPUs answers what cannot be, or in another version.",

@@ -117,6 +117,9 @@ MESSAGE_IDS: Final[dict[str, str]] = {
     "mass-reclaim": "fc883fbda8bb408285915a32447f6f17",
     "vnpu-vanished": "51a4d5a7361442bfbbd1ebc1c1f6c27a",
     "broker-kill": "4cfc8fb563fe41f6ac265c69567fa33a",
+    "plugin-registered": "4f44dad8298a4637a236e2d6effaafe7",
+    "plugin-taken": "b86a021133d9491daa5a3e08d5b00d2e",
+    "plugin-failed": "a2302437f6ca4d5baf43e4d7ad454544",
     "flapping": "ba3f2c1a48124ba9a032e0203a7f2f59",
     "internal-error": "9bbe19bf73c143e19be94ef0b108eb41",
     "state-damaged": "c6d835adf4124aa1bb67b546446e073c",
@@ -129,6 +132,9 @@ CONFIG_FILE: Final = "/etc/devward/devward.toml"
 CONFIG_DROPIN_DIRECTORY: Final = "/etc/devward/conf.d"
 #: Whatever is there stops all reclaiming.
 KILL_SWITCH: Final = "/etc/devward/reclaim.disabled"
+#: Where Debian's node_exporter looks for files of metrics.
+METRICS_DIRECTORY: Final = "/var/lib/prometheus/node-exporter"
+METRICS_FILE: Final = "devward.prom"
 STATE_DIRECTORY: Final = "/var/lib/devward"
 RUNTIME_DIRECTORY: Final = "/run/devward"
 LOCK_FILE: Final = "devwardd.lock"

@@ -49,8 +49,14 @@ def judge(
     spec: SpecView,
     config_state: ConfigState,
     npus: NpuStanding = _NO_NPUS,
+    plugin: tuple[str, ...] = (),
+    plugin_line: str = "",
 ) -> Readiness:
-    """Judge: ready when a device or NPU is healthy with its spec true, or there is nothing to watch, and the configuration is good."""
+    """Judge: ready when a device or NPU is healthy with its spec true, or there is nothing to watch, and the configuration is good.
+
+    And, where the device plugin is on, when the kubelet listens to it (R24): `plugin` says why it is not ready, `plugin_line` how it
+    stands.
+    """
     if not started:
         return Readiness(ready=False, reasons=(f"devwardd: {Reason.STARTING}",), status="starting")
     reasons: list[str] = []
@@ -63,9 +69,10 @@ def judge(
             reasons.append(f"{spec.file}: {spec.reason or spec.state}")
         elif healthy:
             reasons += [f"{device.view.node}: {device.reason}" for device in healthy]
+    reasons += plugin
     if config_state is not ConfigState.GOOD:
         reasons.append(f"configuration: {Reason.CONFIG_REFUSED}")
-    return Readiness(not reasons, tuple(reasons), _status(devices, usable, spec, config_state, npus))
+    return Readiness(not reasons, tuple(reasons), _status(devices, usable, spec, config_state, npus, plugin_line))
 
 
 def _usable(device: DeviceStanding, spec: SpecView) -> bool:
@@ -73,7 +80,12 @@ def _usable(device: DeviceStanding, spec: SpecView) -> bool:
 
 
 def _status(
-    devices: Sequence[DeviceStanding], usable: Sequence[DeviceStanding], spec: SpecView, config_state: ConfigState, npus: NpuStanding
+    devices: Sequence[DeviceStanding],
+    usable: Sequence[DeviceStanding],
+    spec: SpecView,
+    config_state: ConfigState,
+    npus: NpuStanding,
+    plugin_line: str,
 ) -> str:
     parts = []
     if not devices and not npus.total and not npus.reasons:
@@ -94,6 +106,8 @@ def _status(
         parts.append(f"{npus.usable} of {npus.total} NPUs can be vouched for{why}")
     elif npus.reasons:
         parts.append(f"of NPUs nothing is known: {_first_sentence(npus.reasons[0])}")
+    if plugin_line:
+        parts.append(plugin_line)
     if config_state is not ConfigState.GOOD:
         parts.append("the configuration on disk is refused")
     return "; ".join(parts)

@@ -1,7 +1,8 @@
 """Takes back what devward wrote, for when it is taken off the host: `devwardd --remove-own-files`.
 
 A CDI file goes only if it is, byte for byte, one that devward remembers to have written; everything else stays and is named. Nothing here
-needs the bus, udev or a valid configuration, and nothing but the state directory says which files those are.
+needs the bus, udev or a valid configuration, and nothing but the state directory says which files those are. The metrics file, whose name
+is devward's own, goes from where the configuration has it: it would be read for ever.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from devward import names
+from devward import metrics_file, names
 from devward.audit import Audit
 from devward.cdi import store
 from devward.cdi.store import EntryType, Found, StoreError
@@ -101,6 +102,15 @@ def _remove(path: str, digests: Sequence[str], audit: Audit) -> Result:
             return Result(path, Fate.FAILED, str(error))
         record.succeed(f"Removed {path}: {CAUSE}")
     return Result(path, Fate.REMOVED)
+
+
+def remove_metrics(directory: str) -> Result:
+    """Remove the metrics file."""
+    path = os.path.join(directory, names.METRICS_FILE)
+    try:
+        return Result(path, Fate.REMOVED if metrics_file.remove(directory) else Fate.ABSENT)
+    except OSError as error:
+        return Result(path, Fate.FAILED, error.strerror or str(error))
 
 
 def _believable(path: str) -> bool:

@@ -17,6 +17,7 @@ from devward.cluster.room import ClusterRoom
 from devward.config import LoadedConfig
 from devward.devices.registry import DeviceRegistry
 from devward.errors import ConfigRefused, NoSuchNode, NoSuchSpec
+from devward.metrics_room import MetricsRoom
 from devward.model import (
     REASON_TEXT,
     ActionRequest,
@@ -36,6 +37,7 @@ from devward.model import (
 )
 from devward.npu.room import NpuRoom
 from devward.pinning import Pinning
+from devward.plugin.room import PluginRoom
 from devward.readiness import IN_ORDER, DeviceStanding, NpuStanding, Readiness, judge
 from devward.reclaim.room import ReclaimRoom
 from devward.remembered import Remembered
@@ -66,6 +68,8 @@ class Service:
         cluster: ClusterRoom,
         reclaim: ReclaimRoom,
         pins: Pinning,
+        plugin: PluginRoom,
+        metrics: MetricsRoom,
         remembered_state: Remembered,
         audit: Audit,
         clock: Clock,
@@ -82,6 +86,8 @@ class Service:
         self._cluster = cluster
         self._reclaim = reclaim
         self._pins = pins
+        self._plugin = plugin
+        self._metrics = metrics
         self._remembered = remembered_state
         self._audit = audit
         self._clock = clock
@@ -103,18 +109,24 @@ class Service:
         """Whether no new action is taken."""
         return self.stopping_now
 
-    def readiness(self) -> Readiness:
-        """Judge whether devward can vouch for something here."""
+    def standings(self) -> list[DeviceStanding]:
+        """Return every device, and whether engines find it by our definition."""
         standings = []
         for tracker in self._registry.trackers:
             effective, reason, _ = self._reconciler.effective(qualified(tracker.state.kind))
             standings.append(DeviceStanding(tracker.view(), effective, reason))
+        return standings
+
+    def readiness(self) -> Readiness:
+        """Judge whether devward can vouch for something here."""
         return judge(
             started=self.started,
-            devices=standings,
+            devices=self.standings(),
             spec=self._reconciler.view(names.HYPERVISOR_CDI_KIND),
             config_state=self._config_state(),
             npus=self._npu_standing(),
+            plugin=self._plugin.not_ready(),
+            plugin_line=self._plugin.line(),
         )
 
     def _npu_standing(self) -> NpuStanding:
@@ -222,6 +234,7 @@ class Service:
             "ownership": self._cluster.describe(full=full),
             "reclaim": self._reclaim.describe(full=full),
             "pins": self._pins.describe(full=full),
+            "device_plugin": self._plugin.describe(full=full),
             # The text of a finding may name what another tool or workload has; the general sentence does not.
             "findings": [asdict(finding if full else replace(finding, text=REASON_TEXT[finding.code])) for finding in self.findings()],
             "event_source": self._registry.event_source,
@@ -399,6 +412,7 @@ class Service:
             *self._cluster.findings(),
             *self._reclaim.findings(),
             *self._pins.findings(),
+            *self._metrics.findings(),
         ]
 
     def _describe_device(self, view: DeviceView) -> Mapping[str, object]:

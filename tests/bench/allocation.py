@@ -69,7 +69,7 @@ async def _while_hung(process: DaemonProcess, group: FreezerGroup) -> list[float
     buses = [await connect(process.bus.address) for _ in range(CALLERS)]
     for _ in range(ATTEMPTS):
         first = asyncio.create_task(check_allocation(buses[0]))
-        if await asyncio.to_thread(_freeze_child, process.pid, group):
+        if await asyncio.to_thread(freeze_child, process.pid, group):
             break
         await first
     else:
@@ -86,7 +86,7 @@ async def _while_hung(process: DaemonProcess, group: FreezerGroup) -> list[float
     return [seconds for seconds, _ in answers]
 
 
-def _freeze_child(pid: int, group: FreezerGroup) -> bool:
+def freeze_child(pid: int, group: FreezerGroup) -> bool:
     """Freeze the probe child that is about to run; False where none could be caught before its end. SIGKILL then waits for the thaw."""
     end = time.monotonic() + 1
     children = Path(f"/proc/{pid}/task/{pid}/children")

@@ -10,7 +10,7 @@ from bench.signals import DEADLINE, Changes, connect, disconnect
 from sim.daemon_process import DaemonProcess
 
 #: Runs inside the namespace: a word comes in, the monotonic nanosecond just before the act goes out.
-_HANDS = """
+HANDS = """
 import os, stat, sys, time
 os.umask(0)
 for word in sys.stdin:
@@ -45,7 +45,7 @@ async def _rounds(process: DaemonProcess, count: int) -> tuple[list[float], list
         f"--mount=/proc/{process.pid}/ns/mnt",
         sys.executable,
         "-c",
-        _HANDS,
+        HANDS,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

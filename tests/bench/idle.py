@@ -4,11 +4,12 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 
 from bench.figure import Bar, Figure, Figures
 from bench.setting import children_cpu_seconds, cpu_seconds, daemon, memory, need_kvm, wakeups
 from bench.uevents import counted
-from sim.daemon_process import REPOSITORY
+from sim.daemon_process import REPOSITORY, DaemonProcess
 
 #: Seconds after READY until the start is over.
 REST = 10
@@ -35,28 +36,53 @@ _MODULES = ("asyncio", "devward.bus.connection", "devward.devices.monitor", "dev
 def measure(quick: bool) -> Figures:
     """Yield CPU and wake-ups of the quietest window, and memory after it."""
     need_kvm()
-    window = 5 if quick else WINDOW
     # In a mount namespace of its own: what others mount, and do in /dev, wakes it up.
     with daemon(private_devices=True) as process:
-        time.sleep(1 if quick else REST)
-        taken: list[tuple[int, float, float]] = []
-        while not taken or (taken[-1][0] and len(taken) < WINDOWS):
-            with counted() as seen:
-                cpu = cpu_seconds(process.pid) + children_cpu_seconds(process.pid)
-                woken = wakeups(process.pid)
-                begin = time.monotonic()
-                time.sleep(window)
-                took = time.monotonic() - begin
-                woken = wakeups(process.pid) - woken
-                cpu = cpu_seconds(process.pid) + children_cpu_seconds(process.pid) - cpu
-            taken.append((sum(seen.values()), cpu / took * 100, woken / took))
-        used = memory(process.pid)
+        rest = at_rest(process, quick)
+    yield from figures(rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The quietest window of a daemon that has nothing to do."""
+
+    uevents: int
+    cpu_percent: float
+    wakeups: float
+    window: int
+    memory: dict[str, float]
+
+
+def at_rest(process: DaemonProcess, quick: bool) -> Rest:
+    """Watch a daemon that is left alone."""
+    window = 5 if quick else WINDOW
+    time.sleep(1 if quick else REST)
+    taken: list[tuple[int, float, float]] = []
+    while not taken or (taken[-1][0] and len(taken) < WINDOWS):
+        with counted() as seen:
+            cpu = cpu_seconds(process.pid) + children_cpu_seconds(process.pid)
+            woken = wakeups(process.pid)
+            begin = time.monotonic()
+            time.sleep(window)
+            took = time.monotonic() - begin
+            woken = wakeups(process.pid) - woken
+            cpu = cpu_seconds(process.pid) + children_cpu_seconds(process.pid) - cpu
+        taken.append((sum(seen.values()), cpu / took * 100, woken / took))
     disturbed, share, rate = min(taken)
-    note = f"{window} s" + (f", with {disturbed} uevents from elsewhere" if disturbed else "")
-    yield Figure("idle: CPU with children", "% of core", [share], Bar("median", 0.02), note)
-    yield Figure("idle: wake-ups", "1/s", [rate], Bar("median", 0.5), note)
-    yield Figure("memory: PSS", "MB", [used["pss"]], Bar("median", 30), f"{used['private']:.1f} MB of it private")
-    yield Figure("memory: peak RSS", "MB", [used["peak"]])
+    return Rest(disturbed, share, rate, window, memory(process.pid))
+
+
+def figures(rest: Rest, prefix: str = "", *, bars: bool = True) -> Figures:
+    """Yield what was seen; the bars are those of a host with nothing but a hypervisor."""
+
+    def bar(limit: float) -> Bar | None:
+        return Bar("median", limit) if bars else None
+
+    note = f"{rest.window} s" + (f", with {rest.uevents} uevents from elsewhere" if rest.uevents else "")
+    yield Figure(f"{prefix}idle: CPU with children", "% of core", [rest.cpu_percent], bar(0.02), note)
+    yield Figure(f"{prefix}idle: wake-ups", "1/s", [rest.wakeups], bar(0.5), note)
+    yield Figure(f"{prefix}memory: PSS", "MB", [rest.memory["pss"]], bar(30), f"{rest.memory['private']:.1f} MB of it private")
+    yield Figure(f"{prefix}memory: peak RSS", "MB", [rest.memory["peak"]])
 
 
 def measure_imports(quick: bool) -> Figures:

@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 
-from bench import allocation, command, device, events, idle, npus, owners, readers, repair, snapshot, start
+from bench import allocation, command, device, events, idle, npus, owners, plugin, readers, repair, snapshot, start
 from bench.figure import HEADING, Figures
 from bench.setting import Broken, conditions
 
@@ -23,6 +23,7 @@ MEASUREMENTS: Mapping[str, Callable[[bool], Figures]] = {
     "device": device.measure,
     "events": events.measure,
     "allocation": allocation.measure,
+    "plugin": plugin.measure,
     "snapshot": snapshot.measure,
 }
 

@@ -142,4 +142,4 @@ def _without_idle(owned: OwnedNode, count: int) -> Figures:
 
 def _listed(owned: OwnedNode) -> bool:
     said = owned.daemon.describe()["ownership"]
-    return bool(said["listed"]) if isinstance(said, dict) else True
+    return bool(said["asked"]) if isinstance(said, dict) else True

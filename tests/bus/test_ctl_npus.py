@@ -93,8 +93,9 @@ def test_explain_and_completion(bus: Bus) -> None:
 
 POD = "11111111-2222-4333-8444-555555555555"
 OWNERSHIP = {
-    "listed": True,
+    "asked": True,
     "looked_usec": 1_700_000_000_000_000,
+    "listed_usec": 1_700_000_000_000_000,
     "sources": [{"source": "pods", "age": 2.0, "read": True}],
     "blocked": [{"reason": "annotation-malformed", "who": POD, "since_usec": 5, "text": f"Pod {POD}: The annotation\x1b cannot be read."}],
     "managed": "managed",

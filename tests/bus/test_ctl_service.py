@@ -127,7 +127,18 @@ def test_status_when_all_is_well(bus: Bus) -> None:
         assert "Blocked" not in ended.output
         document = (await ctl(bus.address, "--json")).json
         assert isinstance(document, dict)
-        assert set(document) == {"manager", "devices", "specs", "findings", "blocked", "cards", "vnpus", "ownership", "reclaim"}
+        assert set(document) == {
+            "manager",
+            "devices",
+            "specs",
+            "findings",
+            "blocked",
+            "cards",
+            "vnpus",
+            "ownership",
+            "reclaim",
+            "device_plugin",
+        }
         assert document["manager"]["node_name"] == "node-a"
         assert document["devices"][0]["health_since_usec"] == KVM.health_since_usec
         assert document["findings"] == [

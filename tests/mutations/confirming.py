@@ -74,6 +74,10 @@ RULES: Final = (
         "",
     ),
     Rule("4.4 resume from suspend voids every first sight", SNAPSHOT, "            known = lasting(known)\n", ""),
+    Rule("4.4 a look never comes sooner than the interval", CADENCE, "(1 + SPREAD * chance)", "(1 - SPREAD * chance)"),
+    Rule("4.4 looks keep no step with anything", CADENCE, "(1 + SPREAD * chance)", "1"),
+    Rule("4.4 an interval is counted from a complete look", CADENCE, "max(began, looked_at)", "began"),
+    Rule("4.2 the Lease is looked at within its bound", CADENCE, ", began + interval * MOST)", ", float('inf'))"),
     Rule("4.4 a suspension is noticed", OWNERS, " and apart - before > _SUSPENDED)", " and apart < before)"),
     Rule(
         "4.4 a change of mode begins every wait anew",
@@ -134,6 +138,4 @@ RULES: Final = (
         "",
     ),
     Rule("4.4 a wish that nobody follows up is none", RECONCILER, "if wish.request.request_id != request.request_id)", "if wish.identity)"),
-    Rule("4.4 looks keep no step with a Pod's retries", CADENCE, "interval * (1 + SPREAD * chance)", "interval"),
-    Rule("4.4 looks are never further apart than the Lease allows", CADENCE, ", began + interval * MOST)", ", looked_at + interval * 9)"),
 )

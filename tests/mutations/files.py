@@ -85,7 +85,7 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     API: ("test_api_library.py", "test_api.py"),
     BUNDLE: ("test_local_bundle.py", "test_pods_claims.py", "test_local_bundles.py"),
     BUNDLES: ("test_local_bundles.py", "test_local.py"),
-    CADENCE: ("test_cadence.py",),
+    CADENCE: ("test_cadence.py", "test_owners_watcher.py"),
     CARDS: ("test_pods_claims.py", "test_pods_table.py", "test_pods_reports.py", "test_pods_properties.py"),
     CGROUPS: ("test_local_cgroups.py", "test_local.py"),
     CHECKPOINT: ("test_checkpoint.py", "test_checkpoint_file.py"),

@@ -150,7 +150,7 @@ RULES: Final = (
         "    if facts.st_uid not in (0, os.geteuid()) or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):\n",
         "    if facts is None:\n",
     ),
-    Rule("4.2 a word that every new machine has is no machine id", THIS_HOST, "form.fullmatch(text) is not None and len", "len"),
+    Rule("4.2 a word that every new machine has is no machine id", THIS_HOST, "_ID.fullmatch(text) is not None and len", "len"),
     Rule("4.2 an id of one digit is no machine id", THIS_HOST, ' and len(set(text.lower()) - {"-"}) > 1', ""),
     Rule("4.2 a changed UID is adopted after a reboot", NODE, "if is_rebooted or is_restarted or accepted", "if is_restarted or accepted"),
     Rule(
@@ -159,9 +159,13 @@ RULES: Final = (
         "if is_rebooted or is_restarted or accepted",
         "if is_rebooted or accepted",
     ),
-    Rule("4.2 a changed UID is adopted by AcceptNode", NODE, " or accepted == node.uid else", " else"),
+    Rule("4.2 a changed UID is adopted by AcceptNode", NODE, " or accepted == node.uid:", ":"),
     Rule("4.2 AcceptNode is for one UID", NODE, "accepted == node.uid", "bool(accepted)"),
-    Rule("4.2 a changed UID is not adopted without a reason", NODE, "else NodeIdentity.CHANGED\n", "else NodeIdentity.ADOPTED\n"),
+    Rule("4.2 a changed UID is not adopted without a reason", NODE, "return NodeIdentity.CHANGED if", "return NodeIdentity.ADOPTED if"),
+    Rule("4.2 a Node is not the first where it is lost which was", SNAPSHOT, "self._before.node or self._lost_node()", "self._before.node"),
+    Rule("4.2 a lost UID is not adopted without a reason", NODE, "else NodeIdentity.LOST\n", "else NodeIdentity.ADOPTED\n"),
+    Rule("4.2 a lost UID is refused", NODE, "    if identity is NodeIdentity.LOST:\n", "    if not identity:\n"),
+    Rule("4.2 a Node whose UID is lost may be another's", SNAPSHOT, "        NodeRefusal.UID_LOST,\n", ""),
     Rule(
         "4.2 a host that cannot be read is no reason to adopt",
         NODE,
@@ -202,8 +206,8 @@ RULES: Final = (
     Rule(
         "4.2 a Node is not taken for ours while the kubelet is in doubt",
         SNAPSHOT,
-        " or self._kubelet is None:\n            return self._before.node\n",
-        ":\n            return self._before.node\n        if self._kubelet is None:\n"
+        " or self._kubelet is None:\n            return self._known\n",
+        ":\n            return self._known\n        if self._kubelet is None:\n"
         '            return KnownNode(node.facts.uid, self._facts.boot_id, "unknown")\n',
     ),
     Rule(

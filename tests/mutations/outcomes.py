@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import AFTERMATH, CLIENT, CONFIRMATION, CONTRACT, KEPT, LIMITS, RECLAIM_ROOM, RECONCILER, RECORD, UNIT
+from mutations.files import AFTERMATH, CLIENT, CONFIRMATION, CONTRACT, KEPT, LIMITS, LOOK, RECLAIM_ROOM, RECONCILER, RECORD, UNIT
 from mutations.rule import Rule
 
 RULES: Final = (
@@ -123,7 +123,7 @@ RULES: Final = (
         "(2 * cards > reclaimed_cards)",
     ),
     Rule("4.5.5 many on one card are the ordinary case", LIMITS, "cards = len({one.card for one in fresh})", "cards = len(fresh)"),
-    Rule("4.5.5 only its release ends a latch", LIMITS, "    if not (breaker.is_latched or is_mass):\n", "    if not is_mass:\n"),
+    Rule("4.5.5 only its release ends a latch", LIMITS, "if not (breaker.is_latched or is_mass):", "if not is_mass:"),
     Rule(
         "4.5.5 deferred vNPUs count for the breaker",
         LIMITS,
@@ -136,23 +136,50 @@ RULES: Final = (
         "    return Breaker(agreed=breaker.agreed | breaker.held)",
         "    return Breaker()",
     ),
+    Rule("4.5.5 agreement goes with its vNPU", LIMITS, "for one in found if one.identity in present or not is_whole)", "for one in found)"),
     Rule(
-        "4.5.5 agreement goes with its vNPU",
-        LIMITS,
-        "    agreed = _found(breaker.agreed, present, is_whole=is_whole)\n",
-        "    agreed = breaker.agreed\n",
-    ),
-    Rule(
-        "4.5.5 agreement is found again after a restart", LIMITS, "one if one.identity else replace(", "one if not one.card else replace("
-    ),
-    Rule(
-        "4.5.5 agreement to a vNPU that may only not be listed stays",
+        "4.5.5 agreement outlasts a list of only some vNPUs",
         LIMITS,
         "if one.identity in present or not is_whole)",
         "if one.identity in present)",
     ),
-    Rule("4.5.5 agreement survives a restart", KEPT, '"agreed": _of_held(breaker.agreed),', '"agreed": [],'),
-    Rule("4.5.5 what the breaker holds survives a restart", KEPT, '"held": _of_held(breaker.held),', '"held": [],'),
+    Rule("4.5.5 a look tells whether it has every vNPU", LOOK, "is_whole=not picture.in_doubt,", "is_whole=True,"),
+    Rule("4.5.5 nothing is agreed to of which nothing lasts", LIMITS, "in present.items() if lasting}", "in present.items()}"),
+    Rule("4.5.5 agreement is to what becomes eligible while it is latched", LIMITS, "held=held | new, agreed", "held=held, agreed"),
+    Rule("4.5.5 a latch survives a boot", KEPT, "return Breaker(is_latched=latched), Spent(", "return Breaker(), Spent("),
+    Rule(
+        "4.5.5 a latch survives a restart",
+        KEPT,
+        "return Breaker(latched, held, agreed), Spent(",
+        "return Breaker(False, held, agreed), Spent(",
+    ),
+    Rule(
+        "4.5.5 what was shown survives a restart", KEPT, "return Breaker(latched, held, agreed)", "return Breaker(latched, agreed=agreed)"
+    ),
+    Rule("4.5.5 what was agreed to survives a restart", KEPT, "return Breaker(latched, held, agreed)", "return Breaker(latched, held)"),
+    Rule(
+        "4.5.5 what the breaker holds is saved",
+        RECONCILER,
+        "        if self._breaker != self._kept_breaker:\n            await self.keep()\n",
+        "",
+    ),
+    Rule(
+        "4.5.5 a release asks what an earlier run left",
+        RECLAIM_ROOM,
+        "            is_known = await reconciler.recall() and not self._problem\n",
+        "            is_known = not self._problem\n",
+    ),
+    Rule(
+        "4.5.5 a release where it cannot be read whether it is latched is refused",
+        RECLAIM_ROOM,
+        "                if not is_known:\n",
+        "                if False:\n",
+    ),
+    Rule(
+        "4.5.5 agreement is found again after a restart", LIMITS, "one if one.identity else replace(", "one if not one.card else replace("
+    ),
+    Rule("4.5.5 agreement is saved", KEPT, '"agreed": _of_held(breaker.agreed),', '"agreed": [],'),
+    Rule("4.5.5 what was shown is saved", KEPT, '"held": _of_held(breaker.held),', '"held": [],'),
     Rule(
         "4.5.5 agreement is of one boot",
         KEPT,
@@ -177,19 +204,6 @@ RULES: Final = (
         "        if not self._is_loaded or not await",
         "        if not await",
     ),
-    Rule(
-        "4.5.5 the breaker is kept as soon as it changes",
-        RECONCILER,
-        "        if self._breaker != self._kept_breaker:\n            await self.keep()\n",
-        "",
-    ),
-    Rule(
-        "4.5.5 a latch survives a restart",
-        KEPT,
-        "    return Breaker(latched, held, agreed), Spent(",
-        "    return Breaker(False, held, agreed), Spent(",
-    ),
-    Rule("4.5.5 a latch survives a reboot", KEPT, "return Breaker(is_latched=latched), Spent(", "return Breaker(), Spent("),
     Rule("4.5.5 a latch is saved", KEPT, '"latched": breaker.is_latched,', '"latched": False,'),
     Rule("4.5.5 the breaker is watched before anything is chosen", RECONCILER, "        await self._watch(look, eligible)\n", ""),
     Rule(

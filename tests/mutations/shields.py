@@ -157,7 +157,7 @@ RULES: Final = (
     Rule(
         "4.6 a look without Pods counts as one",
         RECONCILER,
-        "            seen.snapshot if seen.is_listed else None,",
+        "            seen.snapshot if seen.is_asked else None,",
         "            seen.snapshot,",
     ),
     Rule(

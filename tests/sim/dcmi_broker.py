@@ -1,8 +1,8 @@
 """devward's broker as a process of its own, with a socket passed on as the service manager does, before a simulated library.
 
 Run as a program it is the broker, with an environment that is good, or as an option says, a scan of the host whose result is read from a
-file, and a tree of files (sim.witness_host) in place of the host that it tells of, or what it is in, taken for the host; all else is the
-broker's own.
+file, or made of a tree of files, and that tree (sim.witness_host) in place of the host that it tells of, or what it is in, taken for the
+host; all else is the broker's own.
 """
 
 import argparse
@@ -29,10 +29,11 @@ from devward.cluster.statement import AskedVnpu, Statement
 from devward.npu import broker
 from devward.npu.destruction import ScanResult
 from devward.npu.environment import INIT_PID_NAMESPACE, INIT_USER_NAMESPACE, Environment
+from devward.npu.host_scan import explained
 from devward.npu.host_witness import HostObserver
 from devward.npu.protocol import ANSWER_LIMIT, Answer, Request, encode_request, parse_answer
 from sim.kubelet_host import everybody
-from sim.witness_host import WitnessHost, observer
+from sim.witness_host import WitnessHost, observer, scanner
 
 DEADLINE: Final = 60.0
 GOOD: Final = Environment(0, (1, 1), (1, 1), INIT_PID_NAMESPACE, INIT_USER_NAMESPACE, (1 << 41) - 1)
@@ -218,6 +219,15 @@ def _scan_by(file: Path) -> Callable[[int, DeviceNumber, str], ScanResult]:
     return scan
 
 
+def _scan_of(tree: Path) -> Callable[[int, DeviceNumber, str], ScanResult]:
+    def scan(vdev: int, number: DeviceNumber, runtime: str) -> ScanResult:
+        # Each time by another scanner, as the broker's own: nothing is remembered.
+        evidence = scanner(tree).look((number,), runtime).vnpu(vdev, number)
+        return ScanResult(evidence.finding, explained(evidence))
+
+    return scan
+
+
 def _main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--root", type=Path, required=True)
@@ -225,6 +235,7 @@ def _main() -> int:
     parser.add_argument("--idle-limit", type=float, default=DEADLINE)
     parser.add_argument("--journal", default="/nonexistent")
     parser.add_argument("--unprivileged", choices=["yes", "no"], default="no")
+    parser.add_argument("--scan", choices=["file", "tree"], default="file")
     parser.add_argument("--host", choices=["tree", "container"], default="tree")
     parser.add_argument("--environment", choices=["good", "sandbox", "real"], default="good")
     given = parser.parse_args()
@@ -245,7 +256,7 @@ def _main() -> int:
         device_directory=str(given.root / "dev"),
         journal_socket=given.journal,
         read_environment=environments[given.environment],
-        scan=_scan_by(given.root / "scan"),
+        scan=_scan_of(given.root / "witnessed") if given.scan == "tree" else _scan_by(given.root / "scan"),
         observer=observers[given.host],
     )
     return broker.serve(options, os.environ)

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from devward.clock import Clock
 from devward.model import REASON_TEXT, Allocation, DeviceKind, DeviceView, Health, Identity, Reason, SpecState, SpecView
-from devward.plugin.decision import Vouched
-from devward.plugin.room import DevicePlugin
+from devward.plugin.decision import Verdict, Vouched
+from devward.plugin.device_plugin import DevicePlugin
 from devward.plugin.settings import PluginSettings
 from devward.plugin.status import PluginStatus, RegistrationState, not_ready
 from devward.readiness import DeviceStanding
@@ -52,6 +52,7 @@ class PluginHost:
         self.kept_ids: Sequence[str] = ()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
+        self.refusals: list[tuple[DeviceKind | None, Verdict]] = []
         self.problems: list[dict[str, Any]] = []
         self._loop.set_exception_handler(lambda _, context: self.problems.append(context))
 
@@ -85,7 +86,14 @@ class PluginHost:
         return self
 
     def _make_plugin(self) -> DevicePlugin:
-        return DevicePlugin(self.settings, check=self._check, kept_ids=lambda: self.kept_ids, clock=self.clock, on_change=lambda: None)
+        return DevicePlugin(
+            self.settings,
+            check=self._check,
+            kept_ids=lambda: self.kept_ids,
+            clock=self.clock,
+            on_change=lambda: None,
+            on_refused=lambda kind, verdict: self.refusals.append((kind, verdict)),
+        )
 
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None) -> None:
         try:

@@ -69,7 +69,7 @@ class World:
     containers: tuple[ContainerSight, ...] = ()
     is_deferred: bool = False
     has_kubelet: bool = True
-    is_listed: bool = True
+    is_asked: bool = True
     has_npus: bool = True
     runtime: str | None = "containerd://1.7.2"
     report: PinReport | None = field(default_factory=PinReport)
@@ -200,7 +200,7 @@ class Scene:
             containers=world.containers,
             runtime=world.runtime,
         )
-        return Seen(gathered, snapshot, world.is_listed, tuple(world.unknowns))
+        return Seen(gathered, snapshot, world.is_asked, tuple(world.unknowns))
 
     async def again(self) -> Seen:
         """Look anew, for a second."""

@@ -63,13 +63,20 @@ class WitnessHost:
         (directory / "namespace_node").write_text("")
 
 
+def scanner(base: Path, *, privileged: bool = True) -> LocalScanner:
+    """Return a scanner of the tree below a directory that remembers nothing."""
+    host = base / "host"
+    bundles = BundleHost.scanner_of(host, vantage=everybody)
+    vantage = everybody if privileged else nobody
+    return LocalScanner(proc=str(host / "proc"), cgroups=str(base / "cgroup"), bundles=bundles, vantage=vantage)
+
+
 def observer(base: Path, *, privileged: bool = True) -> HostObserver:
     """Return one who looks at the tree below a directory."""
     vantage = everybody if privileged else nobody
-    host, kubelets = base / "host", base / "kubelets"
-    bundles = BundleHost.scanner_of(host, vantage=everybody)
-    scanner = LocalScanner(proc=str(host / "proc"), cgroups=str(base / "cgroup"), bundles=bundles, vantage=vantage)
-    proc, root = str(kubelets / "proc"), str(kubelets / "root")
+    proc, root = str(base / "kubelets/proc"), str(base / "kubelets/root")
     return HostObserver(
-        scanner, lambda: find_kubelet(proc, root, vantage=vantage), lambda kubelet: find_kubeconfig(kubelet, proc=proc, root=root)
+        scanner(base, privileged=privileged),
+        lambda: find_kubelet(proc, root, vantage=vantage),
+        lambda kubelet: find_kubeconfig(kubelet, proc=proc, root=root),
     )

@@ -23,14 +23,16 @@ from package_root import SYSTEM, host_environment
 from devward import __version__, names
 from sim.notify_sink import NotifySink
 
-#: What is in the root beside a minimal Debian: what devward depends on and recommends, a systemd to boot, with sessions, and gdbus.
+#: What is in the root beside a minimal Debian: what devward depends on, recommends and suggests, a systemd with sessions, and gdbus.
 PACKAGES: Final = (
     "dbus",
     "libglib2.0-bin",
     "libpam-systemd",
     "polkitd",
     "python3-dbus-next",
+    "python3-grpcio",
     "python3-kubernetes",
+    "python3-protobuf",
     "python3-pyudev",
     "python3-sdnotify",
     "python3-yaml",

@@ -226,6 +226,27 @@ def test_another_directory_by_the_two_examples(host: Machine) -> None:
         host.run("systemctl", "restart", "devward")
 
 
+def test_metrics_by_the_two_examples_and_not_without_the_drop_in(host: Machine) -> None:
+    place, file = names.METRICS_DIRECTORY, f"{names.METRICS_DIRECTORY}/{names.METRICS_FILE}"
+    # As Debian's node_exporter has it: the directory of a user of its own.
+    host.shell(f"mkdir -p {place}; chown nobody: {place} /var/lib/prometheus")
+    try:
+        with configuration(host, host.run("cat", f"{EXAMPLES}/metrics.toml")):
+            host.run("systemctl", "reload", "devward")
+            until(lambda: "Read-only file system" in host.call("devwardctl", "findings").out, "the unit is closed")
+            assert host.get("Ready") is True
+            with host.drop_in(host.run("cat", f"{EXAMPLES}/metrics.conf")):
+                until(lambda: 'devward_device_healthy{device="/dev/kvm"} 1' in host.call("cat", file).out, "the metrics")
+                assert host.run("stat", "--format=%a %U:%G", file) == "644 root:root\n"
+                assert [path for path in ("/var/lib", "/var/lib/prometheus") if writable(host, path)] == []
+                assert host.run("ls", "-A", place) == f"{names.METRICS_FILE}\n"
+                host.path(SITE).write_text(host.path(SITE).read_text().replace("enabled = true", "enabled = false"))
+                host.run("systemctl", "reload", "devward")
+                until(lambda: host.run("ls", "-A", place) == "", "no file is left")
+    finally:
+        host.run("rm", "-rf", "/var/lib/prometheus")
+
+
 # --- capabilities ----------------------------------------------------------------------------------------------------
 #: The numbers of <linux/capability.h> that the unit leaves devward, and how to take each away.
 CAPABILITIES = {"CAP_DAC_OVERRIDE": 1, "CAP_SETPCAP": 8, "CAP_NET_ADMIN": 12}

@@ -150,7 +150,18 @@ def test_a_node_that_is_made_anew_is_refused_until_there_is_a_reason_for_it() ->
     assert identify(node, replace(KNOWN, kubelet="kubelet 7 at 12"), HOST) is NodeIdentity.ADOPTED
     assert reasons(node, identity=NodeIdentity.CHANGED) == [NodeRefusal.UID_CHANGED]
     assert reasons(node, identity=NodeIdentity.ADOPTED) == reasons(node, identity=NodeIdentity.FIRST) == []
-    assert [identity.resets for identity in NodeIdentity] == [False, False, True, True]
+    assert [identity.resets for identity in NodeIdentity] == [False, False, True, True, True]
+
+
+def test_where_it_is_lost_which_node_was_known_any_is_refused_until_there_is_a_reason_for_it() -> None:
+    lost = replace(KNOWN, uid="")
+    assert identify(recorded(), lost, HOST) is NodeIdentity.LOST
+    assert reasons(recorded(), identity=NodeIdentity.LOST) == [NodeRefusal.UID_LOST]
+    assert identify(recorded(), lost, HOST, accepted="other") is NodeIdentity.LOST
+    assert identify(recorded(), lost, HOST, accepted=UID) is NodeIdentity.ADOPTED
+    assert identify(recorded(), replace(lost, boot_id="another boot"), HOST) is NodeIdentity.ADOPTED
+    assert identify(recorded(), replace(lost, kubelet="kubelet 7 at 12"), HOST) is NodeIdentity.ADOPTED
+    assert {identity for identity in NodeIdentity if identity.may_be_accepted} == {NodeIdentity.CHANGED, NodeIdentity.LOST}
 
 
 @pytest.mark.parametrize("kubelets", [Kubelets(), Kubelets(("kubelet 7 at 12",), 900.0, "half of /proc is hidden")])

@@ -30,6 +30,7 @@ def test_defaults_need_no_file(tmp_path: Path) -> None:
     assert loaded.config.cdi.directory == "/etc/cdi"
     assert loaded.config.cdi.engine_dirs == ("/etc/cdi", "/var/run/cdi")
     assert loaded.config.hypervisor.devices is None
+    assert loaded.config.metrics.enabled is False
     assert set(loaded.sources.values()) == {"default"}
     assert loaded.warnings == ()
 
@@ -102,6 +103,25 @@ SAMPLES: dict[str, tuple[list[str], list[str]]] = {
     "reclaim.per_node": (["1", "64"], ["0", "65"]),
     "reclaim.per_hour": (["1", "1024"], ["0", "1025"]),
     "reclaim.kill_switch": (['"/etc/devward/reclaim.disabled"', '"/run/stop"'], ['""', '"stop"', '"/"', '"/etc/../stop"', "false"]),
+    "device_plugin.enabled": (["true", "false"], ['"true"', "1", "[]"]),
+    "device_plugin.resource": (
+        ['"hyperlight.dev/hypervisor"', '"example.com/kvm"'],
+        ['"hypervisor"', '"a/b/c"', '"kubernetes.io/kvm"', '"requests.a/b"', '"a/b\\n"', '"A.b/c"', '""', "1"],
+    ),
+    "device_plugin.slots": (["1", "2000", "10000"], ["0", "10001", "-1", "2000.0", '"2000"', "true"]),
+    "device_plugin.directory": (
+        ['"/var/lib/kubelet/device-plugins"', f'"/{"a" * 79}"'],
+        ['"device-plugins"', '"/a/"', '"/a/../b"', '"/"', f'"/{"a" * 80}"', '"/a\\n"', "1"],
+    ),
+    "device_plugin.devices": (
+        ['"auto"', '["/dev/kvm"]', '["/dev/kvm", "/dev/mshv"]'],
+        ["[]", '"/dev/kvm"', '["kvm"]', '["/dev/kvm", "/dev/kvm"]', "true"],
+    ),
+    "device_plugin.injection": (['"cdi"', '"annotations"', '"device-spec"'], ['"CDI"', '""', "true"]),
+    "device_plugin.take_over": (["true", "false"], ['"false"', "0"]),
+    "metrics.enabled": (["true", "false"], ['"true"', "0", "1", '"off"']),
+    "metrics.directory": (['"/var/lib/node_exporter"'], ['""', '"textfile"', '"/"', '"/var/lib/../x"', '"/a\\u0000b"', "false"]),
+    "metrics.interval": (["1", "120"], ["0", "121", "30.0", '"30"', "true"]),
     "log.level": (['"debug"', '"err"'], ['"loud"', "3"]),
     "log.journal_socket": (['"/run/systemd/journal/socket"'], ['"socket"', "[]"]),
 }
@@ -244,3 +264,15 @@ def test_effective_values_can_be_read_back() -> None:
     # JSON's texts, numbers and lists are TOML's too.
     lines = [f"{key} = {json.dumps(value)}" for key, (value, _) in values.items()]
     assert built("\n".join(lines)).config == loaded.config
+
+
+@pytest.mark.parametrize(("text", "warned"), [("slots = 2000", False), ("slots = 2001", True)])
+def test_many_slots_are_warned_of_where_they_are_offered(text: str, warned: bool) -> None:
+    on = built(f"[device_plugin]\nenabled = true\n{text}\n")
+    assert [(finding.code, finding.subject) for finding in on.warnings] == [(Reason.PLUGIN_MANY_SLOTS, "device_plugin.slots")] * warned
+    assert built(f"[device_plugin]\n{text}\n").warnings == ()
+
+
+def test_the_device_plugin_is_off_by_default() -> None:
+    assert not built("").config.device_plugin.enabled
+    assert built("").config.device_plugin.slots == 2000

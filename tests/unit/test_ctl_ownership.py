@@ -35,7 +35,7 @@ CLAIM: dict[str, object] = {
     "pod": "team-a/train-0",
 }
 OWN: dict[str, object] = {
-    "listed": True,
+    "asked": True,
     "looked_usec": NOW - 20 * USEC,
     "listed_usec": NOW - 20 * USEC,
     "deferred": False,
@@ -113,12 +113,14 @@ def test_what_is_not_known_outweighs_every_claim() -> None:
 def test_pods_that_nobody_asked_for_are_not_something_unknown() -> None:
     sources = [{"source": "pods", "age": 0.0, "read": False}, {"source": "checkpoint", "age": 0.0, "read": False}]
     unasked = [{"reason": "pods-not-listed", "who": "pods", "since_usec": NOW, "text": "No vNPU is idle."}]
-    told = card(listed=False, listed_usec=NOW - 600 * USEC, sources=sources, blocked=unasked, protection="not-evaluated", claims=[])
+    told = card(asked=False, listed_usec=NOW - 600 * USEC, sources=sources, blocked=unasked, protection="not-evaluated", claims=[])
     assert "its Pods were not asked for, and were 10 minutes ago.\n" in told
     assert "These could not be read: the kubelet's checkpoint.\n" in told
     assert "Not known" not in told
     assert NODE_UNKNOWN not in told
-    assert "never were" in card(listed=False, listed_usec=0)
+    assert "never were" in card(asked=False, listed_usec=0)
+    assert "no list came; the last one came" in card(looked_usec=NOW, listed_usec=NOW - 600 * USEC)
+    assert "no list came." in card(looked_usec=NOW, listed_usec=0)
     assert "could not be read: the list of its Pods" in card(sources=sources[:1]), "somebody asked for it"
 
 
@@ -298,8 +300,8 @@ def test_an_age_that_cannot_be_is_not_said() -> None:
 
 
 def test_only_true_is_true() -> None:
-    read = own(listed=1, deferred="true", sources=[{"source": "node", "read": 1}], claims=[{**CLAIM, "unless_clean": 1}])
-    assert (read.listed, read.deferred, read.sources[0].is_read, read.claims[0].unless_clean) == (False, False, False, False)
+    read = own(asked=1, deferred="true", sources=[{"source": "node", "read": 1}], claims=[{**CLAIM, "unless_clean": 1}])
+    assert (read.asked, read.deferred, read.sources[0].is_read, read.claims[0].unless_clean) == (False, False, False, False)
     assert len(own(sources=[5, None, "node", [], {"source": "node"}]).sources) == 1
     assert ownership({"ownership": []}) is None
     assert host_sight({"host": "held"}) is None

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from devward.boot import read_boot_id
 from devward.cluster.evidence import Finding, SourceState
 from devward.cluster.statement import AskedVnpu, Statement
 from devward.notify import Notifier
@@ -41,7 +42,7 @@ from devward.npu.protocol import (
     encode_request,
     parse_answer,
 )
-from devward.npu.service import LONGEST_WAIT_NS, Service, Settings, read_boot_id, require_wanted
+from devward.npu.service import LONGEST_WAIT_NS, Service, Settings, require_wanted
 from sim.bundle_host import CONTAINERD, made
 from sim.dcmi_broker import CRASH, DEADLINE, GO, GOOD, WAIT, BrokerHost, until
 from sim.dcmi_families import FAMILIES

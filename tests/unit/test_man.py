@@ -8,7 +8,9 @@ import pytest
 
 from devward import __main__ as command_line
 from devward import config, names
+from devward.metrics import FAMILIES
 from devward.model import Reason
+from devward.plugin.status import PluginProblem
 from devward.reclaim.contract import No
 from devward.reclaim.controls import Blocked
 from devward.reclaim.limits import Limit
@@ -52,6 +54,15 @@ def test_every_reason_and_event_is_in_the_page() -> None:
         assert f"MESSAGE_ID {identifier}" in text
 
 
+def test_every_metric_is_in_the_page_and_back() -> None:
+    text = page("devwardd.8")
+    section = text[text.index(".SH METRICS") : text.index(".SH FILES")]
+    listed = re.findall(r"^\.B (devward_\w+)(?:\{([\w,]+)\})?$", section, re.M)
+    assert [(name, tuple(filter(None, labels.split(",")))) for name, labels in listed] == [(one.name, one.labels) for one in FAMILIES]
+    for label in {label for one in FAMILIES for label in one.labels} - {"version", "resource", "health"}:
+        assert f".I {label}\n" in section, label
+
+
 def test_every_code_of_reclaiming_is_in_its_section() -> None:
     text = page("devwardd.8")
     stops, why, end = (text.index(f".SH {title}") for title in (STOPS, WHY, "WHAT IS READ OF KUBERNETES"))
@@ -61,6 +72,13 @@ def test_every_code_of_reclaiming_is_in_its_section() -> None:
     manager, vnpu = ((REPOSITORY / "dbus" / f"{name}.xml").read_text() for name in (names.MANAGER_INTERFACE, names.VNPU_INTERFACE))
     assert STOPS in manager
     assert WHY in vnpu
+
+
+def test_every_code_of_the_device_plugin_is_in_its_section() -> None:
+    text = page("devwardd.8")
+    section = text[text.index(".SH THE DEVICE PLUGIN") : text.index(".SH JOURNAL")]
+    codes = {line.removeprefix(".B ") for line in section.splitlines() if line.startswith(".B plugin-")}
+    assert codes == set(PluginProblem) - {PluginProblem.NONE}
 
 
 def test_every_journal_field_is_named() -> None:

@@ -108,9 +108,38 @@ def test_a_directory_that_is_not_there_is_an_error(directory: Path) -> None:
 def test_switched_off_it_is_gone(directory: Path) -> None:
     (directory / "other.prom").write_text("x 1\n")
     metrics_file.write(str(directory), "a 1\n")
-    for _ in range(2):
-        metrics_file.remove(str(directory))
+    for found in (True, False):
+        assert metrics_file.remove(str(directory)) is found
         assert [entry.name for entry in directory.iterdir()] == ["other.prom"]
+
+
+def test_where_there_is_no_file_nothing_is_to_be_removed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not metrics_file.remove(str(directory / "none"))
+
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    # Linux says that of a file that is not there, too.
+    monkeypatch.setattr(metrics_file.os, "unlink", read_only)
+    assert not metrics_file.remove(str(directory))
+
+
+@pytest.mark.parametrize("part", ["textfile", "above"])
+def test_no_link_on_the_way_is_followed(directory: Path, tmp_path: Path, part: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "textfile").mkdir(parents=True)
+    (elsewhere / "textfile" / FILE).write_text("kept")
+    if part == "textfile":
+        directory.rmdir()
+        directory.symlink_to(elsewhere / "textfile")
+        path = str(directory)
+    else:
+        (tmp_path / "above").symlink_to(elsewhere)
+        path = str(tmp_path / "above" / "textfile")
+    for act in (lambda: metrics_file.write(path, "a 1\n"), lambda: metrics_file.remove(path)):
+        with pytest.raises(NotADirectoryError, match="symbolic link, which is not followed"):
+            act()
+    assert [(entry.name, entry.read_text()) for entry in (elsewhere / "textfile").iterdir()] == [(FILE, "kept")]
 
 
 @pytest.mark.parametrize("put", [os.symlink, os.link])

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from devward.boot import read_boot_id
 from devward.clock import Clock
 from devward.cluster.evidence import Finding
 from devward.model import Reason
@@ -31,7 +32,7 @@ from devward.npu.protocol import (
     encode_answer,
     parse_request,
 )
-from devward.npu.service import LONGEST_WAIT_NS, read_boot_id
+from devward.npu.service import LONGEST_WAIT_NS
 from sim.dcmi_broker import WAIT, BrokerHost, until
 from sim.dcmi_simulator import DcmiSimulator, build_library
 from sim.npu_host import chip, inventory

@@ -138,7 +138,7 @@ Play = Callable[[Scene], None]
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     """Return what runs a scene over a watcher that was woken, closes it, and sees that nothing of it is left."""
     monkeypatch.setattr(room, "UdevMonitor", FakeMonitor)
-    monkeypatch.setattr(room, "_read_boot_id", lambda: BOOT)
+    monkeypatch.setattr(room, "read_boot_id", lambda: BOOT)
 
     def run(scene: Scene) -> None:
         async def main(loop: VirtualTimeLoop) -> None:

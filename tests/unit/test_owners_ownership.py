@@ -43,8 +43,8 @@ def snapshot(*cards: CardState, unknowns: tuple[Unknown, ...] = (), **more: Any)
     return Snapshot(AT, AT_USEC, cards or (NONE,), unknowns, (), (), **more)
 
 
-def owned(*cards: CardState, unknowns: tuple[Unknown, ...] = (), is_listed: bool = True, **more: Any) -> Ownership:
-    return Ownership(snapshot(*cards, unknowns=unknowns), is_listed=is_listed, **more)
+def owned(*cards: CardState, unknowns: tuple[Unknown, ...] = (), is_asked: bool = True, **more: Any) -> Ownership:
+    return Ownership(snapshot(*cards, unknowns=unknowns), is_asked=is_asked, **more)
 
 
 def unknown(reason: str, who: str = Source.NODE, since: int = 7, text: str = "", scope: Scope = Scope.NODE, card: str = "") -> Unknown:
@@ -104,7 +104,7 @@ def test_cores_that_are_not_known_are_not_made_up() -> None:
 )
 def test_whose_the_card_is(state: CardState, management: Management) -> None:
     assert as_told(owned(state))[0] is management
-    assert as_told(owned(state, is_listed=False))[0] is management, "the Node is asked at each look"
+    assert as_told(owned(state, is_asked=False))[0] is management, "the Node is asked at each look"
 
 
 def test_before_the_first_look_a_card_is_as_it_is() -> None:
@@ -114,7 +114,7 @@ def test_before_the_first_look_a_card_is_as_it_is() -> None:
 
 def test_where_pods_were_not_listed_nothing_is_said_of_them() -> None:
     state = claimed(RUNNING, if_clean=Standing.PROTECTED, claimed_cores=5.0)
-    owner = owned(state, is_listed=False)
+    owner = owned(state, is_asked=False)
     assert as_told(owner) == (Management.MANAGED, Protection.NOT_EVALUATED, (), UNKNOWN_NUMBER)
     told = owner.describe_card(CARD, AT, full=True)
     assert (told["claims"], told["protection"], told["protection_if_clean"]) == ([], "not-evaluated", "not-evaluated")
@@ -131,7 +131,7 @@ def test_a_look_of_another_time_says_nothing(now: float) -> None:
     assert owner.state_of(CARD, now) is None
     assert as_told(owner, now=now) == NOTHING_TOLD
     assert owner.describe_card(CARD, now, full=True) == {"managed": "unknown", "protection": "unknown", "claims": []}
-    assert as_told(owned(is_listed=False), now=now) == (Management.UNKNOWN, Protection.NOT_EVALUATED, (), UNKNOWN_NUMBER)
+    assert as_told(owned(is_asked=False), now=now) == (Management.UNKNOWN, Protection.NOT_EVALUATED, (), UNKNOWN_NUMBER)
 
 
 OTHERS = [
@@ -172,14 +172,14 @@ def test_a_card_without_claims_is_no_pods() -> None:
 
 OBJECTIONS: dict[str, tuple[Callable[[], Ownership], CardView | None, float]] = {
     "never looked": (Ownership, CARD, AT),
-    "never looked, and yet listed": (lambda: Ownership(is_listed=True), CARD, AT),
-    "not listed": (lambda: owned(is_listed=False), CARD, AT),
+    "never looked, and yet listed": (lambda: Ownership(is_asked=True), CARD, AT),
+    "not listed": (lambda: owned(is_asked=False), CARD, AT),
     "node unknown": (lambda: owned(unknowns=(unknown("api-closed"),)), CARD, AT),
     "no card": (owned, None, AT),
     "too old": (owned, CARD, AT + LASTS + 1),
     "clock back": (owned, CARD, AT - 1),
     "another card": (owned, card_view(0, DIES[1]), AT),
-    "no cards were seen": (lambda: Ownership(Snapshot(AT, AT_USEC, (), (), (), ()), is_listed=True), CARD, AT),
+    "no cards were seen": (lambda: Ownership(Snapshot(AT, AT_USEC, (), (), (), ()), is_asked=True), CARD, AT),
     "unknown": (lambda: owned(replace(NONE, protection_if_clean=Standing.UNKNOWN)), CARD, AT),
     "protected by nobody": (lambda: owned(replace(NONE, protection_if_clean=Standing.PROTECTED)), CARD, AT),
 }
@@ -247,7 +247,7 @@ def test_what_blocks_is_fit_to_be_shown() -> None:
 def managers(desk: SnapshotDesk, pods: bytes, drivers: Drivers) -> Ownership:
     """Look at a node on which somebody besides HAMi may be at work."""
     said = desk.look("00", lambda parts: replace(parts, pods=replace(parts.pods, body=pods), drivers=replace(parts.drivers, value=drivers)))
-    return Ownership(said, is_listed=True)
+    return Ownership(said, is_asked=True)
 
 
 def test_of_another_manager_only_the_pods_uid_or_nothing_is_published() -> None:
@@ -262,8 +262,8 @@ def test_of_another_manager_only_the_pods_uid_or_nothing_is_published() -> None:
 
 @pytest.mark.parametrize("reason", [Look.NOT_LISTED, NodeRefusal.LEASE_UNSEEN])
 def test_what_a_seldom_look_cannot_know_does_not_block_it(reason: str) -> None:
-    assert owned(unknowns=(unknown(reason),), is_listed=False).blocked_reasons == ()
-    assert owned(unknowns=(unknown(reason),), is_listed=False).blocked_since_usec == 0
+    assert owned(unknowns=(unknown(reason),), is_asked=False).blocked_reasons == ()
+    assert owned(unknowns=(unknown(reason),), is_asked=False).blocked_since_usec == 0
     assert owned(unknowns=(unknown(reason),)).blocked_reasons == (reason,)
 
 
@@ -338,7 +338,7 @@ def marked() -> Ownership:
             claimants=claimants,
             is_deferred=True,
         ),
-        is_listed=True,
+        is_asked=True,
         listed_usec=AT_USEC,
         sights={"v0100": VnpuSight(ASKED, Finding.HELD, Finding.CLEAN, Finding.UNKNOWN, (next(text), next(text)))},
         host={"bundles": SourceSight(SourceState.UNREADABLE, doubts, 4)},
@@ -360,7 +360,7 @@ def test_others_are_told_nothing_foreign() -> None:
 
 def test_what_is_told_of_a_node() -> None:
     assert marked().describe_node(full=False) == {
-        "listed": True,
+        "asked": True,
         "looked_usec": AT_USEC,
         "listed_usec": AT_USEC,
         "deferred": True,
@@ -399,7 +399,7 @@ def test_what_is_told_of_a_vnpu() -> None:
 
 def test_what_a_pods_author_wrote_is_fit_to_be_shown() -> None:
     claimants = (Claimant("uid-a", "sp\x00ace", "na\x1bme", (Trace.API,)),)
-    owner = Ownership(replace(snapshot(claimed(RUNNING)), claimants=claimants), is_listed=True)
+    owner = Ownership(replace(snapshot(claimed(RUNNING)), claimants=claimants), is_asked=True)
     assert owner.describe_card(CARD, AT, full=True)["claims"][0]["pod"] == "sp\\x00ace/na\\x1bme"
 
 
@@ -461,7 +461,7 @@ def test_nothing_that_anybody_wrote_comes_out_of_a_whole_look_unless_to_administ
             npus=Part(at, picture) if odd == "card" else parts.npus,
         )
 
-    owner = Ownership(desk.look("00", change), is_listed=True)
+    owner = Ownership(desk.look("00", change), is_asked=True)
     cards = [card_view(0, DIES[0]), card_view(1, DIES[1])]
     told = json.dumps([owner.describe(cards, desk.now.monotonic, full=False), owner.blocked_reasons], ensure_ascii=False)
     told += "".join(map(str, (owner.dressed(card, desk.now.monotonic).claims for card in cards)))

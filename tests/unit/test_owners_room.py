@@ -9,12 +9,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from devward import names
 from devward.cluster import owners
+from devward.cluster.api_result import ApiFault, ApiProblem
 from devward.cluster.claimants import Claimant, Trace
 from devward.cluster.claims import Claim, ClaimReason, Standing
 from devward.cluster.evidence import Finding
@@ -85,6 +86,7 @@ class FakeWatcher:
         self.awake = False
         self.ownership = Ownership()
         self.next_look_in: float | None = None
+        self.pod_watch: Any = None
 
     def wake(self) -> None:
         self.awake = True
@@ -148,10 +150,10 @@ class Desk:
         self.npus.shown = CARDS
         self.room.npus_changed()
 
-    def publish(self, *states: CardState, is_listed: bool = True, unknowns: tuple[Unknown, ...] = (), **more: Any) -> Ownership:
+    def publish(self, *states: CardState, is_asked: bool = True, unknowns: tuple[Unknown, ...] = (), **more: Any) -> Ownership:
         now = self.loop.time()
         said = Snapshot(now, self.clock.realtime_usec(), states or known(), unknowns, (), (), **more)
-        self.watcher.ownership = Ownership(said, is_listed=is_listed, sights={"v0100": SIGHT}, certificate_expires_usec=9)
+        self.watcher.ownership = Ownership(said, is_asked=is_asked, sights={"v0100": SIGHT}, certificate_expires_usec=9)
         made: Ownership = self.watcher.ownership
         return made
 
@@ -358,7 +360,7 @@ def test_a_card_is_the_same_object_while_nothing_changed_and_another_as_soon_as_
         assert (second[0].used_cores, second[1] is first[1]) == (5.0, True)
         desk.publish(*known())
         assert [card.protection for card in desk.room.dressed(moved)] == [Protection.NONE] * 2
-        desk.publish(*known(), is_listed=False)
+        desk.publish(*known(), is_asked=False)
         assert [card.protection for card in desk.room.dressed(moved)] == [Protection.NOT_EVALUATED] * 2
         desk.publish(*known())
         await asyncio.sleep(LASTS + 1)
@@ -423,6 +425,8 @@ def service(desk: Desk) -> Service:
         cluster=desk.room,
         reclaim=SimpleNamespace(judged=lambda vnpus: vnpus, explain=lambda name, full: {"evidence": None}),  # type: ignore[arg-type]
         pins=pins,  # type: ignore[arg-type]
+        plugin=nothing,
+        metrics=nothing,
         remembered_state=nothing,
         audit=nothing,
         clock=desk.clock,
@@ -460,5 +464,23 @@ def test_what_is_explained_of_a_card_and_of_a_vnpu() -> None:
             assert json.loads(explain("nothing", full=True)) == {"name": "nothing"}
         assert "XYZZY" not in json.dumps(desk.room.describe(full=False))
         assert "XYZZY" in json.dumps(desk.room.describe(full=True))
+
+    run(main)
+
+
+@pytest.mark.usefixtures("faked")
+def test_how_the_watch_on_pods_does_is_described() -> None:
+    async def main(desk: Desk) -> None:
+        desk.appear()
+        desk.publish(*known())
+        assert cast(dict[str, Any], desk.room.describe(full=True))["watch"] is None
+        desk.watcher.pod_watch = SimpleNamespace(problem=None)
+        assert cast(dict[str, Any], desk.room.describe(full=True))["watch"] == {"reason": "", "at_usec": 0}
+        desk.watcher.pod_watch.problem = ApiProblem(ApiFault.CLOSED, "It is closed.", desk.loop.time() - 5)
+        at = desk.clock.realtime_usec() - 5_000_000
+        told = {"reason": "api-closed", "at_usec": at, "text": "It is closed."}
+        assert cast(dict[str, Any], desk.room.describe(full=True))["watch"] == told
+        del told["text"]
+        assert cast(dict[str, Any], desk.room.describe(full=False))["watch"] == told
 
     run(main)

@@ -288,7 +288,7 @@ def test_otherwise_the_checkpoint_is_read_each_minute_and_all_but_pods_is_asked_
         assert desk.light == [60.5, 120.5, 180.5, 240.5, 361, 421, 481, 541]
         assert desk.changes == 3, "a light look publishes nothing"
         ownership = desk.watcher.ownership
-        assert (ownership.is_listed, ownership.listed_usec, desk.blocked) == (False, 0, ())
+        assert (ownership.is_asked, ownership.listed_usec, desk.blocked) == (False, 0, ())
         assert ownership.dressed(CARD, desk.loop.time()).protection is Protection.NOT_EVALUATED
 
     run(main)
@@ -307,7 +307,7 @@ def test_as_soon_as_it_matters_looks_are_whole_again() -> None:
         desk.is_wanted = False
         await desk.until(430)
         assert (desk.whole, desk.light) == ([0, 120.5, 421], [60.5, 181, 241, 301, 361])
-        assert (desk.watcher.ownership.is_listed, desk.watcher.ownership.listed_usec) == (False, listed), "it is known when they were"
+        assert (desk.watcher.ownership.is_asked, desk.watcher.ownership.listed_usec) == (False, listed), "it is known when they were"
 
     run(main)
 
@@ -317,7 +317,7 @@ def test_a_list_that_did_not_come_is_not_called_listed_now() -> None:
         desk.gatherer.change = lambda parts: replace(parts, pods=replace(parts.pods, status=0, body=b""))
         desk.watcher.wake()
         await desk.until(10)
-        assert (desk.watcher.ownership.is_listed, desk.watcher.ownership.listed_usec) == (True, 0)
+        assert (desk.watcher.ownership.is_asked, desk.watcher.ownership.listed_usec) == (True, 0)
         assert Look.NO_ANSWER in desk.blocked
 
     run(main)
@@ -462,7 +462,7 @@ def test_a_look_that_breaks_off_makes_everything_unknown_and_the_next_one_comes(
         ownership = desk.watcher.ownership
         assert Look.PART_MISSING in desk.blocked
         assert "RuntimeError" in ownership.blocked[0].sentence
-        assert (ownership.is_listed, ownership.listed_usec) == (True, listed)
+        assert (ownership.is_asked, ownership.listed_usec) == (True, listed)
         assert ownership.dressed(CARD, desk.loop.time()).protection is Protection.UNKNOWN
         objection = ownership.objection(CARD, desk.loop.time())
         assert objection is not None
@@ -477,6 +477,42 @@ def test_a_look_that_breaks_off_makes_everything_unknown_and_the_next_one_comes(
     with caplog.at_level(logging.ERROR):
         run(main)
     assert [record.exc_info is not None for record in caplog.records] == [True]
+
+
+def test_a_fault_that_comes_again_at_each_look_is_told_once_and_then_counted(caplog: pytest.LogCaptureFixture) -> None:
+    def fail_elsewhere() -> None:
+        raise KeyError("else\n")
+
+    async def main(desk: Desk) -> None:
+        desk.gatherer.does = fail
+        desk.watcher.wake()
+        await desk.until(1790)
+        desk.gatherer.does = fail_elsewhere
+        await desk.until(3590)
+        desk.gatherer.does = lambda: None
+        await desk.until(3500 + 3700)
+
+    with caplog.at_level(logging.ERROR):
+        run(main)
+    assert [record.exc_info is not None for record in caplog.records] == [True, True, False, False]
+    first, second = (record.getMessage() for record in caplog.records[2:])
+    assert "RuntimeError at fail:" in first
+    assert ", 29 more times; the last: " in first
+    assert "KeyError at fail_elsewhere:" in second
+    assert "\n" not in second
+
+
+def test_how_the_watch_on_pods_does_can_be_asked() -> None:
+    async def main(desk: Desk) -> None:
+        assert desk.watcher.pod_watch is None
+        desk.watcher.wake()
+        await desk.until(10)
+        assert desk.watcher.pod_watch is FakeWatch.made[-1]
+        desk.is_wanted = False
+        await desk.until(400)
+        assert desk.watcher.pod_watch is None
+
+    run(main)
 
 
 def test_after_a_look_that_broke_off_the_next_is_a_whole_one_even_where_it_does_not_matter() -> None:
@@ -652,6 +688,11 @@ def test_a_memory_that_is_lost_protects_for_as_long_as_a_pod_that_was_forgotten_
 
     async def main(desk: Desk) -> None:
         desk.watcher.wake()
+        await desk.until(10)
+        assert "node-uid-lost" in desk.blocked
+        snapshot = desk.watcher.ownership.snapshot
+        assert snapshot is not None
+        desk.watcher.accept(snapshot.node_uid)
         await desk.until(370)
         assert desk.blocked == (Look.MEMORY_LOST,)
         await desk.until(890)

@@ -13,6 +13,7 @@ import pytest
 
 from devward import __version__, config, names
 from devward.cluster.api_result import FAULT_TEXT, ApiFault
+from devward.plugin.status import PROBLEM_TEXT, PluginProblem
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGING = REPOSITORY / "packaging"
@@ -59,6 +60,16 @@ def test_the_packages_recommend_and_do_not_require_what_only_a_cluster_needs() -
     assert re.search(rf"^Recommends: +python3-{name} >= {re.escape(version)}$", RPM_SPEC, re.M)
     # Both packages and the sentence that tells of its lack mean the same.
     assert f"python3-{name}" in FAULT_TEXT[ApiFault.LIBRARY_MISSING]
+
+
+def test_the_packages_only_suggest_what_the_device_plugin_needs() -> None:
+    before, suggested = re.sub(r"^#.*\n", "", CONTROL, flags=re.M).split("\nSuggests:\n")
+    for requirement in project_metadata()["optional-dependencies"]["device-plugin"]:
+        name, version = requirement.split(">=")
+        assert f" python3-{name} (>= {version}),\n" in suggested
+        assert name not in before
+        assert re.findall(rf"^(\w+): +python3-{name} >= {re.escape(version)}$", RPM_SPEC, re.M) == ["Suggests"]
+        assert f"python3-{name}" in PROBLEM_TEXT[PluginProblem.LIBRARY_MISSING]
 
 
 # --- the default configuration -----------------------------------------------------------------------------------------
@@ -235,8 +246,19 @@ def test_the_narrow_dropins_make_their_directory_first_and_take_the_wide_path_ba
     for name, directory in (("narrow-etc.conf", "/etc/cdi"), ("other-directory.conf", "/run/cdi")):
         unit = settings(UNIT, EXAMPLES / name)
         # "-": systemd mounts the paths for the "+" command too, which would fail for want of what it is to make.
-        assert unit["ReadWritePaths"] == [f"-{directory}"]
+        assert unit["ReadWritePaths"] == [f"-{directory}", "-/var/lib/kubelet"]
         assert unit["ExecStartPre"] == [f"+/usr/bin/mkdir -p -m 0755 {directory}"]
+
+
+def test_the_metrics_are_written_where_their_drop_in_opens_the_unit_and_nothing_else_is_closed() -> None:
+    assert not any(names.METRICS_DIRECTORY.startswith(path) for path in settings(UNIT)["ReadWritePaths"]), "they are off by default"
+    assert settings(UNIT, EXAMPLES / "metrics.conf")["ReadWritePaths"] == [*settings(UNIT)["ReadWritePaths"], f"-{names.METRICS_DIRECTORY}"]
+    loaded = config.build([("metrics.toml", (EXAMPLES / "metrics.toml").read_bytes())])
+    assert loaded.config.metrics == config.MetricsConfig(enabled=True)
+    assert config.is_named(loaded, "metrics")
+    assert not config.is_named(config.build([]), "metrics")
+    # What goes with them is documentation of both packages.
+    assert {f"packaging/examples/{name}" for name in ("metrics.conf", "metrics.toml", "devward.rules.yml")} <= of_debian() & of_rpm()
 
 
 def test_each_example_says_where_it_goes() -> None:

@@ -109,3 +109,8 @@ def test_what_is_not_known_stays_as_it_was_told() -> None:
     assert advance(told, [(KVM, False)]) == (Offer(KVM, healthy=False),)
     assert advance((), [(KVM, None)]) == ()
     assert advance(told, [(MSHV, True)]) == (Offer(MSHV, healthy=True),)
+
+
+def test_files_that_are_not_looked_at_by_order_are_not_vouched_for() -> None:
+    assert health(standing(), replace(SPEC, state=SpecState.UNKNOWN, reason=Reason.CDI_PAUSED)) is False
+    assert health(standing(), replace(SPEC, state=SpecState.UNKNOWN, reason=Reason.NOT_CHECKED)) is None

@@ -203,3 +203,16 @@ def test_one_with_a_full_queue_listens_all_the_same(directory: Path) -> None:
         finally:
             for client in waiting:
                 client.close()
+
+
+def test_a_directory_that_cannot_be_written_is_said_before_a_server_is_made(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = os.statvfs(directory)
+
+    class ReadOnly:
+        f_flag = facts.f_flag | os.ST_RDONLY
+
+    monkeypatch.setattr(os, "fstatvfs", lambda _: ReadOnly)
+    assert place.look(str(directory), "").kubelet is None
+    with pytest.raises(PlaceError) as caught:
+        place.prepare(str(directory))
+    assert caught.value.problem is PluginProblem.DIRECTORY_READ_ONLY

@@ -196,6 +196,18 @@ def test_a_refusal_is_shown_in_the_kubelets_words_and_tried_again(kubelet: Kubel
         host.wait_ready()
 
 
+def test_what_keeps_failing_is_said_once_and_stands_while_it_is_tried_again(kubelet: Kubelet, caplog: pytest.LogCaptureFixture) -> None:
+    kubelet.faults.refuse_register = "no"
+    with PluginHost(kubelet.directory) as host:
+        host.offer()
+        host.wait(lambda status: status.failures >= 3)
+        kubelet.faults.hang_register.set()
+        status = host.wait_state(RegistrationState.REGISTERING)
+        assert status.problem is PluginProblem.KUBELET_REFUSES
+        kubelet.faults.hang_register.clear()
+    assert caplog.text.count("is not registered: plugin-kubelet-refuses") == 1
+
+
 def test_a_name_that_the_kubelet_does_not_take_is_a_refusal(kubelet: Kubelet) -> None:
     with PluginHost(kubelet.directory, resource="kubernetes.io/x") as host:
         host.offer()

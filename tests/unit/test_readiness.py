@@ -106,3 +106,14 @@ def test_a_refused_configuration_is_not_ready_though_everything_works() -> None:
     result = judged(device(), config=ConfigState.REFUSED)
     assert result.reasons == ("configuration: config-refused",)
     assert result.status.endswith("the configuration on disk is refused")
+
+
+def test_a_device_plugin_that_is_not_ready_is_said_beside_what_else_is_wrong() -> None:
+    def with_plugin(*reasons: str, line: str = "x offered", config: ConfigState = ConfigState.GOOD) -> Readiness:
+        return judge(started=True, devices=[device()], spec=spec(), config_state=config, plugin=reasons, plugin_line=line)
+
+    assert with_plugin() == Readiness(ready=True, reasons=(), status="/dev/kvm usable, its CDI file true; x offered")
+    answer = with_plugin("device plugin: plugin-taken", line="x not offered", config=ConfigState.REFUSED)
+    assert not answer.ready
+    assert answer.reasons == ("device plugin: plugin-taken", "configuration: config-refused")
+    assert answer.status == "/dev/kvm usable, its CDI file true; x not offered; the configuration on disk is refused"

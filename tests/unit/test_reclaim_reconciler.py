@@ -22,7 +22,7 @@ from devward.reclaim import reconciler as room
 from devward.reclaim.aftermath import called, refused, unanswered
 from devward.reclaim.controls import Blocked, Switch
 from devward.reclaim.history import Fate
-from devward.reclaim.limits import Breaker, Choice, Spent
+from devward.reclaim.limits import Breaker, Choice, Held, Spent
 from devward.reclaim.look import Cut, Interruption
 from devward.reclaim.reasons import Why
 from sim.reclaim_desk import RUNNING, card_of, claimed, unknown, vnpu_of
@@ -284,7 +284,7 @@ def test_while_nothing_may_be_destroyed_nothing_is_looked_at_twice(play: Callabl
         (lambda world: setattr(world, "vnpus", ()), "vnpu-gone"),
         (lambda world: setattr(world, "has_npus", False), "part-missing"),
         (lambda world: setattr(world, "unknowns", (unknown(),)), "answer-timeout"),
-        (lambda world: setattr(world, "is_listed", False), Why.NOT_EVALUATED),
+        (lambda world: setattr(world, "is_asked", False), Why.NOT_EVALUATED),
         (lambda world: setattr(world, "has_kubelet", False), Blocked.NO_KUBELET),
         (lambda world: setattr(world, "is_deferred", True), Why.LOCKED),
     ],
@@ -508,6 +508,19 @@ def test_the_breaker_latches_before_anything_is_destroyed_and_only_its_release_e
         assert await scene.reconciler.release_breaker()
         assert not scene.world.kept[-1][0].is_latched
         await scene.look()
+        assert sorted(scene.destroyed) == [100, 116, 132]
+
+    play(test, on(0, 1, 2))
+
+
+def test_what_was_agreed_to_is_so_after_a_restart_at_which_the_npus_are_seen_late(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        agreed = frozenset(Held(one.card, one.vdev, "", f"lasting-{one.identity}") for one in scene.world.vnpus)
+        scene.world.left = (Breaker(agreed=agreed), Spent())
+        scene.world.has_npus = False
+        await scene.look()
+        scene.world.has_npus = True
+        await scene.wait(720)
         assert sorted(scene.destroyed) == [100, 116, 132]
 
     play(test, on(0, 1, 2))
@@ -895,7 +908,7 @@ def test_one_that_vanishes_under_its_owner_is_told(play: Callable[..., None]) ->
     play(test, World(containers=(holder(),)))
 
 
-@pytest.mark.parametrize("what", ["unknowns", "is_listed"])
+@pytest.mark.parametrize("what", ["unknowns", "is_asked"])
 def test_a_look_at_which_something_is_unknown_begins_every_wait_anew(play: Callable[..., None], what: str) -> None:
     async def test(scene: Scene) -> None:
         await scene.wait()

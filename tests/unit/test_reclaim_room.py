@@ -14,6 +14,7 @@ import pytest
 from devward import names
 from devward.config import ReclaimConfig
 from devward.errors import NoSuchVnpu
+from devward.metrics import ReclaimMeasures
 from devward.model import ActionRequest, ActionResult, Caller, Outcome, Reason, ReclaimMode, ReclaimState, Trigger
 from devward.npu.client import Unasked
 from devward.npu.facts import Outcome as Came
@@ -318,6 +319,37 @@ def test_each_change_of_what_is_done_is_on_record_once(play: Play) -> None:
         assert reasons == ["paused", desk.world.unknowns[0].reason]
         assert desk.room.blocked == (), "what is unknown of the node is told elsewhere"
         assert desk.scene.outcomes("action") == [("intent", ""), ("success", "")] * 2
+
+    play(test)
+
+
+def test_what_is_measured_of_it(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        assert desk.room.measures() == ReclaimMeasures(), "nothing is known yet"
+        await desk.wait(3)
+        now = desk.room.measures()
+        assert (now.leaked_cores, now.blocked_seconds) == (ONE.cores, 0)
+        assert now.reclaims == {"destroyed": 0, "failed": 0, "refused": 0}
+        # A pause is no block; the kill switch is one.
+        await desk.room.pause(request(), 600, "a look around")
+        await desk.wait(2)
+        assert desk.room.measures().blocked_seconds == 0
+        await desk.room.resume(request())
+        desk.switch.touch()
+        await desk.look()
+        began = asyncio.get_running_loop().time()
+        await desk.wait(3)
+        assert desk.room.measures().blocked_seconds == asyncio.get_running_loop().time() - began == 180
+        # Whatever is changed meanwhile, it is one and the same time, and no count goes back.
+        await desk.room.configure(ReclaimConfig(kill_switch=str(desk.switch), grace=700))
+        assert desk.room.measures().blocked_seconds == 180
+        desk.switch.unlink()
+        await desk.wait(14)
+        now = desk.room.measures()
+        assert (now.leaked_cores, now.blocked_seconds) == (0, 0)
+        assert now.reclaims == {"destroyed": 1, "failed": 0, "refused": 0}
+        await desk.room.configure(ReclaimConfig(kill_switch=str(desk.switch)))
+        assert desk.room.measures().reclaims == now.reclaims
 
     play(test)
 

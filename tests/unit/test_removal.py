@@ -223,6 +223,27 @@ def test_the_command_tells_what_became_of_each_file(host: Host, capsys: pytest.C
     assert out == f"removed {host.file}\nleft {other / host.file.name}: its content is not what devward wrote\n"
 
 
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_the_command_removes_the_metrics_from_where_the_configuration_has_them(
+    host: Host, capsys: pytest.CaptureFixture[str], enabled: str
+) -> None:
+    host.remember({})
+    arguments, textfile = host.arguments(), host.root / "textfile"
+    textfile.mkdir()
+    for name in ("devward.prom", "other.prom"):
+        (textfile / name).write_text("a 1\n")
+    with (host.root / "devward.toml").open("a") as file:
+        file.write(f'[metrics]\nenabled = {enabled}\ndirectory = "{textfile}"\n')
+    assert command_line.main(arguments) == command_line.EXIT_OK
+    assert capsys.readouterr().out == f"removed {textfile}/devward.prom\n"
+    assert [entry.name for entry in textfile.iterdir()] == ["other.prom"]
+    assert command_line.main(arguments) == command_line.EXIT_OK
+    assert capsys.readouterr().out == ""
+    (textfile / "devward.prom").mkdir()
+    assert command_line.main(arguments) == command_line.EXIT_FAILED
+    assert capsys.readouterr().out.startswith(f"failed {textfile}/devward.prom: ")
+
+
 def test_the_command_refuses_while_a_daemon_runs(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.file.write_bytes(OURS)
     with Lock(str(host.root / "run")):

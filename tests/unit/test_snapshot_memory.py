@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devward.cluster.claims import Bounds, Remembered, Standing
-from devward.cluster.node import KnownNode
+from devward.cluster.kubelet_facts import KubeletScan
+from devward.cluster.node import KnownNode, NodeIdentity, NodeRefusal
 from devward.cluster.observations import Look
 from devward.cluster.recollection import VERSION, Loss, Recollection, from_values, to_values
 from sim.recorded_cluster import BOOT_ID, RESOURCE
-from sim.snapshot_desk import SnapshotDesk, codes
+from sim.snapshot_desk import KUBELET, SnapshotDesk, codes
 
 NODE = KnownNode("uid", BOOT_ID, "812 started at 4711")
 KNOWN = Recollection(
@@ -70,7 +72,6 @@ def test_a_damaged_part_is_a_loss_of_all(known: Recollection, data: st.DataObjec
         ("boot_id", ""),
         ("node", []),
         ("node", "uid"),
-        ("node/uid", ""),
         ("node/uid", 7),
         ("node/boot_id", ""),
         ("node/kubelet", ""),
@@ -145,6 +146,7 @@ def test_a_loss_makes_the_node_unknown_for_as_long_as_a_forgotten_pod_would_prot
     desk = SnapshotDesk()
     desk.settle()
     desk.known = from_values("damaged")
+    desk.accepted = desk.look("00", after=0).node_uid
     while "kubelet-young" in codes(snapshot := desk.look("00")):
         assert Look.MEMORY_LOST in codes(snapshot)
     # From the first whole look.
@@ -155,12 +157,40 @@ def test_a_loss_makes_the_node_unknown_for_as_long_as_a_forgotten_pod_would_prot
     assert desk.known.loss is None
 
 
+def test_a_node_made_anew_is_not_taken_for_the_first_where_it_is_lost_which_was_known() -> None:
+    desk = SnapshotDesk()
+    desk.settle()
+    desk.known = from_values("damaged")
+    for _ in range(30):
+        snapshot = desk.look("00")
+    assert snapshot.identity is NodeIdentity.LOST
+    assert codes(snapshot) == [Look.MEMORY_LOST, NodeRefusal.UID_LOST]
+    assert not any(card.is_managed for card in snapshot.cards)
+    restarted(desk)
+    for _ in range(10):
+        snapshot = desk.look("00")
+    assert NodeRefusal.UID_LOST in codes(snapshot), "another run knows no more"
+    assert desk.known.node is not None
+    assert desk.known.node.uid == ""
+    desk.accepted = snapshot.node_uid
+    assert desk.look("00").identity is NodeIdentity.ADOPTED
+    assert desk.look("00").identity is NodeIdentity.SAME
+
+    desk.known = from_values("damaged")
+    desk.accepted = ""
+    desk.look("00")
+    scan = KubeletScan(replace(KUBELET, pid=900))
+    found = desk.look("00", lambda parts: replace(parts, kubelet=replace(parts.kubelet, value=scan)))
+    assert found.identity is NodeIdentity.ADOPTED
+
+
 def test_a_loss_takes_both_time_and_looks_and_outlives_a_restart() -> None:
     desk = SnapshotDesk()
     desk.settle()
     desk.known = from_values(None)
     restarted(desk)
     assert desk.known.loss == Loss("what is kept is no object")
+    desk.accepted = desk.look("00", after=0).node_uid
     while "kubelet-young" in codes(desk.look("00", after=89)):
         pass
     desk.bounds = type(desk.bounds)(lease_looks=1000)

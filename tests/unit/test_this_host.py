@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from devward.boot import BOOT_ID, read_boot_id
 from devward.cluster.node import NodeRefusal
 from devward.cluster.parts import HostFacts
-from devward.cluster.this_host import BOOT_ID, MACHINE_IDS, read_boot_id, read_machine_ids, read_this_host
+from devward.cluster.this_host import MACHINE_IDS, read_machine_ids, read_this_host
 from sim.patience import must_not_block
 from sim.snapshot_desk import SnapshotDesk
 
@@ -40,7 +41,7 @@ class Tree:
 
     def boot(self) -> str:
         with must_not_block():
-            return read_boot_id(str(self.root))
+            return read_this_host("node-1", str(self.root)).boot_id
 
 
 @pytest.fixture
@@ -103,6 +104,8 @@ def test_what_is_no_id_of_one_machine_is_none(tree: Tree, content: str | bytes) 
     assert tree.ids() == frozenset()
     tree.write(BOOT_ID, content)
     assert tree.boot() == ""
+    with pytest.raises(OSError, match=r"\[Errno"):
+        read_boot_id(str(tree.root))
 
 
 def test_a_boot_has_the_form_that_the_kernel_gives_it(tree: Tree) -> None:

@@ -97,6 +97,21 @@ def test_r15_only_a_completed_check_changes_health() -> None:
     play(scene)
 
 
+def test_completed_checks_are_counted_with_their_time_and_others_are_not() -> None:
+    async def scene(world: World) -> None:
+        await world.begin()
+        assert (world.tracker.checks, world.tracker.check_seconds) == (1, 0.001)
+        world.answer = UNFINISHED
+        await world.tracker.check(Trigger.DBUS)
+        assert world.tracker.checks == 1
+        world.answer = BUSY
+        await world.tracker.check(Trigger.DBUS)
+        assert (world.tracker.checks, world.tracker.check_seconds) == (2, 0.002)
+        assert world.tracker.probes == 3
+
+    play(scene)
+
+
 def test_what_asked_for_a_probe_has_it_once_one_begins() -> None:
     """The first look asks for a probe; a check that makes one is the answer, and nothing is under way after it."""
 

@@ -122,6 +122,7 @@ class ThisHost:
 class KnownNode:
     """The Node that was taken for this host's, and when: kept across restarts."""
 
+    #: Empty: what was kept of it is lost, and under this boot and kubelet any Node may be one made anew.
     uid: str
     boot_id: str
     kubelet: str
@@ -136,11 +137,18 @@ class NodeIdentity(StrEnum):
     #: Another, for which there is a reason: the host or its kubelet was started again, or an administrator accepted it.
     ADOPTED = "adopted"
     CHANGED = "changed"
+    #: Which one was known is lost.
+    LOST = "lost"
 
     @property
     def resets(self) -> bool:
         """Whether everything that was learned before is void."""
-        return self in {NodeIdentity.ADOPTED, NodeIdentity.CHANGED}
+        return self in {NodeIdentity.ADOPTED, NodeIdentity.CHANGED, NodeIdentity.LOST}
+
+    @property
+    def may_be_accepted(self) -> bool:
+        """Whether an administrator has to say that the Node is this host's."""
+        return self in {NodeIdentity.CHANGED, NodeIdentity.LOST}
 
 
 def identify(node: NodeFacts, known: KnownNode | None, host: ThisHost, accepted: str = "") -> NodeIdentity:
@@ -152,13 +160,16 @@ def identify(node: NodeFacts, known: KnownNode | None, host: ThisHost, accepted:
     kubelets = host.kubelets
     is_rebooted = bool(host.boot_id) and known.boot_id != host.boot_id
     is_restarted = bool(kubelets.processes) and not kubelets.doubt and known.kubelet not in kubelets.processes
-    return NodeIdentity.ADOPTED if is_rebooted or is_restarted or accepted == node.uid else NodeIdentity.CHANGED
+    if is_rebooted or is_restarted or accepted == node.uid:
+        return NodeIdentity.ADOPTED
+    return NodeIdentity.CHANGED if known.uid else NodeIdentity.LOST
 
 
 class NodeRefusal(StrEnum):
     """Why a Node does not stand for this host."""
 
     UID_CHANGED = "node-uid-changed"
+    UID_LOST = "node-uid-lost"
     DELETING = "node-deleting"
     HOST_UNKNOWN = "host-identity-unknown"
     BOOT_DIFFERS = "node-boot-differs"
@@ -177,6 +188,7 @@ class NodeRefusal(StrEnum):
 
 REFUSAL_TEXT: Final[Mapping[NodeRefusal, str]] = {
     NodeRefusal.UID_CHANGED: "The Node was made anew while the kubelet ran; if meant, restart the kubelet or run devwardctl accept-node.",
+    NodeRefusal.UID_LOST: "Which Node was this host's is lost; if it is this one, restart the kubelet or run devwardctl accept-node.",
     NodeRefusal.DELETING: "The Node is being deleted; nothing is reclaimed until it is there for good.",
     NodeRefusal.HOST_UNKNOWN: "This host's boot id or machine id cannot be read; look at /proc/sys/kernel/random and /etc/machine-id.",
     NodeRefusal.BOOT_DIFFERS: "The Node is of another boot; wait for the kubelet, or check that the node name is this host's.",
@@ -233,6 +245,8 @@ def refusals(
 def _of_node(node: NodeFacts, identity: NodeIdentity, host: ThisHost) -> Iterator[Refused]:
     if identity is NodeIdentity.CHANGED:
         yield Refused(NodeRefusal.UID_CHANGED, printable(node.uid))
+    if identity is NodeIdentity.LOST:
+        yield Refused(NodeRefusal.UID_LOST, printable(node.uid))
     if node.deleting:
         yield Refused(NodeRefusal.DELETING)
     if not host.boot_id or not host.machine_ids - {""}:

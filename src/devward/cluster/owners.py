@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from devward.clock import Clock
 from devward.cluster.answers import Failure
 from devward.cluster.api import ApiSettings
+from devward.cluster.breakages import Breakages
 from devward.cluster.cadence import next_look
 from devward.cluster.claims import Moment
 from devward.cluster.gatherer import Gathered, Gatherer, nothing_gathered
@@ -63,8 +64,8 @@ class Seen:
 
     gathered: Gathered
     snapshot: Snapshot
-    #: The Pods were listed.
-    is_listed: bool
+    #: The Pods were asked for. Where their list did not come, that is unknown in the snapshot.
+    is_asked: bool
     #: What is unknown of the whole node, but for what is only so since nobody's Pods were asked for.
     blocked: tuple[Unknown, ...] = ()
 
@@ -118,11 +119,13 @@ class OwnersWatcher:
         self._pace = pace
         self._task: asyncio.Task[None] | None = None
         self._watch_task: asyncio.Task[None] | None = None
+        self._pod_watch: PodWatch | None = None
         self._watched: tuple[ApiSettings, str] | None = None
         self._nudged = asyncio.Event()
         #: By the monotonic clock, when somebody wants a look; None: nobody does. `asked`: an administrator does.
         self._wanted_at: float | None = None
         self._asked = False
+        self._breakages = Breakages()
         self._known: Recollection | None = None
         self._unsaved = ""
         self._clocks: float | None = None
@@ -141,6 +144,11 @@ class OwnersWatcher:
     def awake(self) -> bool:
         """Whether it looks."""
         return self._task is not None and not self._task.done()
+
+    @property
+    def pod_watch(self) -> PodWatch | None:
+        """The watch on the node's Pods; None: there is none, since it does not matter whose the vNPUs are."""
+        return self._pod_watch
 
     @property
     def next_look_in(self) -> float | None:
@@ -170,7 +178,7 @@ class OwnersWatcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._task = self._watch_task = self._watched = None
+        self._task = self._watch_task = self._watched = self._pod_watch = None
         self._gatherer.close()
 
     def forget(self) -> None:
@@ -231,9 +239,10 @@ class OwnersWatcher:
                 await self._look(self._known, is_wanted=is_wanted)
             else:
                 await self._look_light(self._known)
+            self._breakages.sum_up(self._clock.monotonic())
         except Exception as error:  # noqa: BLE001
             # The edge of a task: whatever it was, nothing that was published is known to hold, and the next look must come.
-            _log.exception("A look at who owns the vNPUs broke off")
+            self._breakages.note("A look at who owns the vNPUs broke off", error, self._clock.monotonic())
             # Not a light one, which publishes nothing, and knows of no boot to remember Pods of where the first look broke off.
             self._seldom_at = None
             await self._fail(Failure(Look.PART_MISSING.value, sentence(Look.PART_MISSING, printable(type(error).__name__))))
@@ -273,7 +282,7 @@ class OwnersWatcher:
         self._publish(
             Ownership(
                 snapshot,
-                is_listed=is_wanted,
+                is_asked=is_wanted,
                 listed_usec=moment.realtime_usec if is_listed else self.ownership.listed_usec,
                 sights=gathered.sights,
                 host=gathered.host,
@@ -283,7 +292,7 @@ class OwnersWatcher:
             )
         )
         await self._save(self._known)
-        return Seen(gathered, snapshot, is_listed=is_wanted, blocked=self.ownership.blocked)
+        return Seen(gathered, snapshot, is_asked=is_wanted, blocked=self.ownership.blocked)
 
     async def _look_light(self, known: Recollection) -> None:
         """See to it that no Pod with a card goes by unseen: what the kubelet gave away is remembered."""
@@ -326,13 +335,13 @@ class OwnersWatcher:
         target = (settings, name) if is_wanted and settings is not None and name else None
         if target == self._watched:
             return
-        before, self._watched, self._watch_task = self._watch_task, target, None
+        before, self._watched, self._watch_task, self._pod_watch = self._watch_task, target, None, None
         if before is not None:
             before.cancel()
             await asyncio.gather(before, return_exceptions=True)
         if target is None:
             return
-        watch = PodWatch(
+        self._pod_watch = watch = PodWatch(
             *target,
             self.nudge,
             monotonic=self._clock.monotonic,
@@ -347,12 +356,12 @@ class OwnersWatcher:
         now = self._now()
         gathered = nothing_gathered(failure, now.monotonic)
         snapshot, _ = take_snapshot(gathered.parts, gathered.facts, Recollection(), now)
-        self._publish(Ownership(snapshot, is_listed=True, listed_usec=self.ownership.listed_usec))
+        self._publish(Ownership(snapshot, is_asked=True, listed_usec=self.ownership.listed_usec))
         try:
-            await self._judge.take(Seen(gathered, snapshot, is_listed=True, blocked=self.ownership.blocked), self._again)
-        except Exception:  # noqa: BLE001
+            await self._judge.take(Seen(gathered, snapshot, is_asked=True, blocked=self.ownership.blocked), self._again)
+        except Exception as error:  # noqa: BLE001
             # The edge of a task, once more: the next look must come.
-            _log.exception("Judging broke off, too")
+            self._breakages.note("Judging broke off, too", error, self._clock.monotonic())
 
     def _publish(self, ownership: Ownership) -> None:
         self.ownership = ownership

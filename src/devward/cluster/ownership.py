@@ -50,9 +50,9 @@ class Ownership:
 
     #: None: nobody was asked.
     snapshot: Snapshot | None = None
-    #: The Pods were listed at that look.
-    is_listed: bool = False
-    #: When they were listed last, in microseconds since 1970; 0: never.
+    #: The Pods were asked for at that look: where it does not matter whose the vNPUs are nobody is, and nothing is said of Pods.
+    is_asked: bool = False
+    #: When a list of them came last, in microseconds since 1970; 0: never.
     listed_usec: int = 0
     #: What the host shows of the vNPUs that were asked about, by their names.
     sights: Mapping[str, VnpuSight] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Ownership:
 
     @property
     def _of_node(self) -> list[Unknown]:
-        without = frozenset() if self.is_listed else _OF_SELDOM_LOOKS
+        without = frozenset() if self.is_asked else _OF_SELDOM_LOOKS
         unknowns = self.snapshot.unknowns if self.snapshot is not None else ()
         return [one for one in unknowns if one.scope is Scope.NODE and one.reason not in without]
 
@@ -119,13 +119,13 @@ class Ownership:
             return card
         state = self.state_of(card, now)
         if state is None:
-            return replace(card, protection=Protection.UNKNOWN if self.is_listed else Protection.NOT_EVALUATED)
-        claimed = state.claimed_cores if self.is_listed else None
+            return replace(card, protection=Protection.UNKNOWN if self.is_asked else Protection.NOT_EVALUATED)
+        claimed = state.claimed_cores if self.is_asked else None
         return replace(
             card,
             managed=_management(state),
-            protection=_PROTECTION[state.protection] if self.is_listed else Protection.NOT_EVALUATED,
-            claims=tuple(map(printable, state.claimants)) if self.is_listed else (),
+            protection=_PROTECTION[state.protection] if self.is_asked else Protection.NOT_EVALUATED,
+            claims=tuple(map(printable, state.claimants)) if self.is_asked else (),
             claimed_cores=UNKNOWN_NUMBER if claimed is None else claimed,
         )
 
@@ -135,7 +135,7 @@ class Ownership:
         Of a Pod that could open every device it is not said that it has any: that it may be in the way is another question, of the vNPU.
         Everybody may hear it: it names no workload but by UID.
         """
-        if self.snapshot is None or not self.is_listed or not self.snapshot.is_node_known or card is None:
+        if self.snapshot is None or not self.is_asked or not self.snapshot.is_node_known or card is None:
             first = next(iter(self.blocked), None)
             return Reason.VNPU_CLAIMS_UNKNOWN, first.reason if first is not None else ""
         state = self.state_of(card, now)
@@ -157,7 +157,7 @@ class Ownership:
         if snapshot is None:
             return None
         return {
-            "listed": self.is_listed,
+            "asked": self.is_asked,
             "looked_usec": snapshot.at_usec,
             "listed_usec": self.listed_usec,
             "deferred": snapshot.is_deferred,
@@ -176,8 +176,8 @@ class Ownership:
         told["unmanaged_reason"] = state.unmanaged or ""
         told["unmanaged_text"] = REFUSAL_TEXT[state.unmanaged] if state.unmanaged is not None else ""
         told["unknowns"] = [_unknown(one, full=full) for one in self.snapshot.unknowns if one.card == card.name]
-        told["protection_if_clean"] = _PROTECTION[state.protection_if_clean] if self.is_listed else Protection.NOT_EVALUATED
-        if self.is_listed:
+        told["protection_if_clean"] = _PROTECTION[state.protection_if_clean] if self.is_asked else Protection.NOT_EVALUATED
+        if self.is_asked:
             offset = self.snapshot.at_usec - self.snapshot.at * 1e6
             known = {claimant.uid: claimant for claimant in self.snapshot.claimants}
             told["claims"] = [_claim(claim, known.get(claim.uid), offset, full=full) for claim in state.claims]

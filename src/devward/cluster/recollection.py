@@ -156,7 +156,7 @@ def _node(values: dict[str, Any]) -> KnownNode:
     if values.keys() != {"uid", "boot_id", "kubelet"}:
         raise ValueError("the Node's keys are others")
     node = KnownNode(*(_text(values[key], "a text of the Node") for key in ("uid", "boot_id", "kubelet")))
-    if not (node.uid and node.boot_id and node.kubelet):
+    if not (node.boot_id and node.kubelet):
         raise ValueError("the Node lacks a part")
     return node
 

@@ -76,7 +76,7 @@ class ClusterRoom:
         found = []
         for card in cards:
             state = ownership.state_of(card, now)
-            mark = (state, ownership.is_listed)
+            mark = (state, ownership.is_asked)
             known = before.get(card.name)
             made = known[2] if known is not None and known[0] is card and known[1] == mark else ownership.dressed(card, now)
             self._dressed[card.name] = (card, mark, made)
@@ -112,7 +112,20 @@ class ClusterRoom:
         """Return everything, for Describe; None: nobody was asked."""
         if self.ownership is None:
             return None
-        return self.ownership.describe(self._npus.cards(), self._clock.monotonic(), full=full)
+        told = self.ownership.describe(self._npus.cards(), self._clock.monotonic(), full=full)
+        return told if told is None else told | {"watch": self._watch(full=full)}
+
+    def _watch(self, *, full: bool) -> dict[str, Any] | None:
+        """Return how the watch on Pods does, which only brings looks forward; None: there is none."""
+        watch = self._watcher.pod_watch if self._watcher is not None else None
+        if watch is None:
+            return None
+        problem = watch.problem
+        if problem is None:
+            return {"reason": "", "at_usec": 0}
+        ago = self._clock.monotonic() - problem.at
+        told = {"reason": f"api-{problem.fault}", "at_usec": self._clock.realtime_usec() - round(ago * 1e6)}
+        return told | ({"text": problem.text} if full else {})
 
     def explain(self, card: "CardView | None", vnpu: str, *, full: bool) -> Mapping[str, Any]:
         """Return who owns what of a card, and what the host shows of a vNPU, for Explain. `vnpu` is empty for the card itself."""
@@ -147,12 +160,11 @@ class ClusterRoom:
 
     def node_seen(self) -> tuple[str, bool]:
         """Return the UID of the Node that was read last, empty where there is none, and whether it is another than this host's."""
-        from devward.cluster.node import NodeIdentity
 
         snapshot = self.ownership.snapshot if self.ownership is not None else None
         if snapshot is None:
             return "", False
-        return printable(snapshot.node_uid), snapshot.identity is NodeIdentity.CHANGED
+        return printable(snapshot.node_uid), snapshot.identity is not None and snapshot.identity.may_be_accepted
 
     def accept_node(self, uid: str) -> None:
         """Take the Node with this UID for this host's from now on."""

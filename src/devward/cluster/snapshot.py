@@ -45,6 +45,7 @@ _T = TypeVar("_T")
 _ELSEWHERE: Final = frozenset(
     {
         NodeRefusal.UID_CHANGED,
+        NodeRefusal.UID_LOST,
         NodeRefusal.HOST_UNKNOWN,
         NodeRefusal.BOOT_DIFFERS,
         NodeRefusal.MACHINE_DIFFERS,
@@ -126,6 +127,7 @@ class _Look:
         self._read = Readings(parts, facts.node_name, now, self._bounds, self._ledger)
         self._kubelets, self._kubelet = self._see_kubelet()
         self._lease = self._see_lease()
+        self._known = self._before.node or self._lost_node()
         self._node = self._take_node(accepted)
         self._registers = self._take_annotations()
         self._foreign = self._take_managers()
@@ -229,7 +231,7 @@ class _Look:
         parts = self._parts
         verified = all(answer.verified for answer in (parts.node, parts.lease, parts.pods) if answer.status)
         host = ThisHost(self._facts.boot_id, self._facts.machine_ids, self._kubelets, tls_verified=verified)
-        identity = identify(node, self._before.node, host, accepted)
+        identity = identify(node, self._known, host, accepted)
         facts, sight, _ = self._lease
         lease = (facts or LeaseFacts("", ""), sight if facts is not None and sight is not None else LeaseSight(""))
         found = refusals(node, identity, lease, host, self._now.monotonic, self._bounds.node)
@@ -242,11 +244,17 @@ class _Look:
             self._ledger.reset(Reset(Scope.NODE, Look.NODE_ADOPTED.value))
         return _Node(node, identity, is_here=_ELSEWHERE.isdisjoint(refused.reason for refused in found))
 
+    def _lost_node(self) -> KnownNode | None:
+        """Return what stands for the Node that was kept and is lost: one that was made anew must not be taken for the first."""
+        if self._before.loss is None or self._kubelet is None or not self._facts.boot_id:
+            return None
+        return KnownNode("", self._facts.boot_id, self._kubelet.process)
+
     def _known_node(self) -> KnownNode | None:
         """Return the Node that is this host's from now on: never one that may be another's, nor while the kubelet is in doubt."""
         node = self._node
         if node is None or not node.is_here or self._kubelet is None:
-            return self._before.node
+            return self._known
         return KnownNode(node.facts.uid, self._facts.boot_id, self._kubelet.process)
 
     def _take_annotations(self) -> Registers | None:

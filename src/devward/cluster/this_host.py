@@ -12,39 +12,36 @@ the disk may be slow.
 import re
 from typing import Final
 
+from devward.boot import read_boot_id
 from devward.cluster.files import read_all
 from devward.cluster.parts import HostFacts
 from devward.cluster.rooted import resolve
 
-BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 #: `machine_id_file` of google/cadvisor has the first two; the third is SMBIOS', which root alone may read.
 MACHINE_IDS: Final = ("/etc/machine-id", "/var/lib/dbus/machine-id", "/sys/class/dmi/id/product_uuid")
 
 _MAX_SIZE: Final = 256
-#: As random(4) writes the one and machine-id(5) the other; SMBIOS has dashes, too.
-_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_ID: Final = re.compile(rf"[0-9a-f]{{32}}|{_UUID.pattern}", re.IGNORECASE | re.ASCII)
+#: As machine-id(5) writes it; SMBIOS has dashes, too.
+_ID: Final = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
 
 
 def read_this_host(node_name: str, root: str = "/") -> HostFacts:
     """Return what the host is; `node_name` is by which the API server knows it. Raises nothing for what it finds."""
-    return HostFacts(node_name, read_boot_id(root), read_machine_ids(root))
-
-
-def read_boot_id(root: str = "/") -> str:
-    """Return the id of this boot; empty where it cannot be read."""
-    text = _read(root, BOOT_ID)
-    return text if _is_id(text, _UUID) else ""
+    try:
+        boot_id = read_boot_id(root)
+    except OSError:
+        boot_id = ""
+    return HostFacts(node_name, boot_id, read_machine_ids(root))
 
 
 def read_machine_ids(root: str = "/") -> frozenset[str]:
     """Return every id of this machine that can be read."""
     found = (_read(root, path) for path in MACHINE_IDS)
-    return frozenset(text for text in found if _is_id(text, _ID))
+    return frozenset(text for text in found if _is_id(text))
 
 
-def _is_id(text: str, form: re.Pattern[str]) -> bool:
-    return form.fullmatch(text) is not None and len(set(text.lower()) - {"-"}) > 1
+def _is_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None and len(set(text.lower()) - {"-"}) > 1
 
 
 def _read(root: str, path: str) -> str:

@@ -314,6 +314,23 @@ ADVICE: Final[Mapping[Reason, Advice]] = MappingProxyType(
         Reason.CONFIG_FALLBACK: Advice(
             _NO_EFFECT, (_step("See which setting it is, mend it, and have it read again.", "devwardctl findings", "devwardctl reload"),)
         ),
+        Reason.PLUGIN_MANY_SLOTS: Advice(
+            _NO_EFFECT + " But each change of the device costs the kubelet more.",
+            (_step("Set device_plugin.slots to what Pods of this host can need, and have it read again.", "devwardctl reload"),),
+        ),
+        Reason.METRICS_UNWRITABLE: Advice(
+            _NO_EFFECT + " But Prometheus goes on reading the last metrics that were written, if any, whatever has happened since.",
+            (
+                _step("See what is against it.", "devwardctl findings", "devwardctl config"),
+                _step(
+                    "Where the file system is read-only, let the service write there: metrics.conf among the examples in devward's"
+                    " documentation is a drop-in for that.",
+                    "systemctl edit devward.service",
+                    "systemctl restart devward.service",
+                ),
+                _step("Once metrics are off, remove a file that is left.", "rm FILE"),
+            ),
+        ),
         **NPU_ADVICE,
         # the daemon
         Reason.STARTING: Advice(_UNCLEAR, (_step("Wait a second. If it stays:", "systemctl status devward.service"),)),

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from devward import names
 from devward.ctl.step import Advice, Step
 from devward.text import printable
 
@@ -66,7 +65,6 @@ _MAY: Final = _step(
     "kubectl --kubeconfig=KUBECONFIG auth whoami",
     "kubectl --kubeconfig=KUBECONFIG get pods -A --field-selector spec.nodeName=NODE",
 )
-_MANAGER: Final = f"{names.BUS_NAME} {names.ROOT_PATH} {names.MANAGER_INTERFACE}"
 _NODE: Final = _step("See the Node.", "kubectl describe node NODE")
 _LEASE: Final = _step("See who renews its Lease, and when it was done last.", "kubectl -n kube-node-lease get lease NODE -o yaml")
 _NODE_NAME: Final = _step(
@@ -192,7 +190,13 @@ _NODES: Final = {
     "node-uid-changed": (
         _step("See the Node's UID, and since when it is there.", "kubectl get node NODE -o yaml"),
         _step("If it was made anew on purpose, start the kubelet anew.", "systemctl restart kubelet"),
-        _step("Or accept it by its UID while the kubelet runs on.", f"busctl call {_MANAGER} AcceptNode st NODE_UID 0"),
+        _step("Or accept it by its UID while the kubelet runs on.", "devwardctl accept-node NODE_UID"),
+    ),
+    "node-uid-lost": (
+        _step("What was kept in the state directory could not be read; its journal says why.", "journalctl -u devward.service"),
+        _step("See the Node's UID, and since when it is there.", "kubectl get node NODE -o yaml"),
+        _step("If no Node of this name was deleted while the kubelet ran, accept it.", "devwardctl accept-node NODE_UID"),
+        _step("Or start the kubelet anew.", "systemctl restart kubelet"),
     ),
     "host-identity-unknown": (_step("See both.", "cat /proc/sys/kernel/random/boot_id /etc/machine-id"), _UNIT),
     "node-machine-differs": (_NODE_NAME, _NODE, _step("See whether another machine has the same id.", "cat /etc/machine-id")),

@@ -13,6 +13,7 @@ from devward.ctl.failure import UNKNOWN, ExitStatus, Failure
 from devward.ctl.pins import pins_of
 from devward.ctl.reading import last
 from devward.model import Reason
+from devward.plugin.status import PluginProblem
 
 #: Seconds that somebody who pressed the tabulator key will wait.
 PATIENCE: Final = 0.7
@@ -62,7 +63,7 @@ def run(context: Context) -> int:
     with contextlib.suppress(Failure, TimeoutError):
         context.on_bus(work, within=PATIENCE)
     if what == "explain":
-        found += dict.fromkeys([*(str(reason) for reason in Reason if reason), *observed.codes(), *reclaim_codes.codes()])
+        found += dict.fromkeys([*(str(reason) for reason in Reason if reason), *PluginProblem, *observed.codes(), *reclaim_codes.codes()])
     _print(context, found)
     return ExitStatus.OK
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from devward import names
-from devward.ctl import explain_npu, explain_ownership, explain_reclaim
+from devward.ctl import explain_npu, explain_ownership, explain_reclaim, plugin
 from devward.ctl.advice import ADVICE, Advice, Step, advice, cause, quoted_path
 from devward.ctl.advice_ownership import OWNERSHIP_ADVICE
 from devward.ctl.context import Context
@@ -75,6 +75,9 @@ def of_code(code: str) -> Explanation | None:
     """Explain a reason code in general, also of what keeps vNPUs from being judged, and of reclaiming; None where it is no code."""
     if not code:
         return None
+    told_of_plugin = plugin.of_code(code)
+    if told_of_plugin is not None:
+        return told_of_plugin
     reclaim = explain_reclaim.of_code(code)
     if code not in list(Reason):
         # The table of what keeps vNPUs from being judged takes long to load.

@@ -226,7 +226,7 @@ def _hindering(own: Ownership) -> tuple[Untold, ...]:
 
 def _is_unasked(seen: SourceSeen, own: Ownership) -> bool:
     """Whether a source was not read because nobody asked for it."""
-    return seen.source == "pods" and not own.listed
+    return seen.source == "pods" and not own.asked
 
 
 def _at(usec: int, times: Times) -> str:
@@ -234,8 +234,10 @@ def _at(usec: int, times: Times) -> str:
 
 
 def _listed(own: Ownership, times: Times) -> str:
-    if own.listed:
+    if own.asked and own.listed_usec == own.looked_usec:
         return "the API server was asked for its Pods"
+    if own.asked:
+        return f"its Pods were asked for, and no list came{f'; the last one came {_at(own.listed_usec, times)}' if own.listed_usec else ''}"
     before = f", and were {_at(own.listed_usec, times)}" if own.listed_usec else ", and never were"
     return f"its Pods were not asked for{before}"
 

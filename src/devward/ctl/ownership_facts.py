@@ -63,9 +63,10 @@ class Claim:
 class Ownership:
     """What one look said of a node and one of its NPUs."""
 
-    #: The API server was asked for the node's Pods at the latest look, and when it was last.
-    listed: bool = False
+    #: The API server was asked for the node's Pods at the latest look.
+    asked: bool = False
     looked_usec: int = 0
+    #: When a list of them came last; 0: never.
     listed_usec: int = 0
     deferred: bool = False
     sources: tuple[SourceSeen, ...] = ()
@@ -96,7 +97,7 @@ def ownership(explained: object) -> Ownership | None:
     if values is None:
         return None
     return Ownership(
-        listed=values.get("listed") is True,
+        asked=values.get("asked") is True,
         looked_usec=number_of(values, "looked_usec"),
         listed_usec=number_of(values, "listed_usec"),
         deferred=values.get("deferred") is True,

@@ -7,6 +7,7 @@ from typing import Final
 
 from devward.model import REASON_TEXT, Reason
 from devward.npu.views import UNKNOWN_NUMBER
+from devward.plugin.status import PROBLEM_TEXT, PluginProblem
 from devward.text import printable
 
 Raw = Mapping[str, object]
@@ -72,6 +73,6 @@ def sentence(reason: str, text: str = "") -> str:
     if text:
         return printable(text, 400)
     try:
-        return REASON_TEXT[Reason(reason)]
+        return PROBLEM_TEXT[PluginProblem(reason)] if reason in list(PluginProblem) else REASON_TEXT[Reason(reason)]
     except ValueError:
         return f"The reason is {printable(reason)}, which this devwardctl does not know."

@@ -148,7 +148,7 @@ def _collect_config(bundle: Bundle) -> None:
 def _collect_daemon(context: Context, bundle: Bundle) -> None:
     async def work(client: Client) -> int:
         snapshot = await client.snapshot()
-        bundle.add_json("status.json", document(snapshot))
+        bundle.add_json("status.json", document(snapshot, {}))
         bundle.node_name = snapshot.manager.node_name or bundle.node_name
         described = await client.describe()
         bundle.add_json("describe.json", described)

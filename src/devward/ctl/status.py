@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from typing import Final
 
-from devward.ctl import lists, owners, reclaiming
+from devward.ctl import lists, owners, plugin, reclaiming
 from devward.ctl.client import Client
 from devward.ctl.context import Context
 from devward.ctl.facts import Manager, Snapshot
 from devward.ctl.failure import ExitStatus, Failure
 from devward.ctl.layout import prose
 from devward.ctl.ownership_facts import Ownership, ownership
+from devward.ctl.plugin import Plugin
+from devward.ctl.reading import Raw
 from devward.ctl.reclaim_facts import Reclaim, reclaim
 from devward.ctl.terminal import Tone, unbroken
 from devward.ctl.when import Times
@@ -26,10 +28,11 @@ def run(context: Context) -> int:
 
     async def work(client: Client) -> int:
         snapshot = await client.snapshot()
+        described = await _described(client)
         if context.json:
-            context.print_json(document(snapshot))
+            context.print_json(document(snapshot, described))
         else:
-            show(context, snapshot, await _ownership(client, snapshot), await _reclaim(client, snapshot))
+            show(context, snapshot, await _ownership(client, snapshot), _reclaim(described, snapshot), plugin.plugin(described))
         return ExitStatus.OK if snapshot.manager.ready else ExitStatus.UNHEALTHY
 
     return context.on_bus(work)
@@ -45,19 +48,24 @@ async def _ownership(client: Client, snapshot: Snapshot) -> Ownership | None:
         return None
 
 
-async def _reclaim(client: Client, snapshot: Snapshot) -> Reclaim | None:
-    """Return what the daemon says of reclaiming, where something stops it. The status stands without it."""
+async def _described(client: Client) -> dict[str, object]:
+    """Return what Describe says, which alone tells of the device plugin. The status stands without it."""
+    try:
+        return await client.describe()
+    except Failure:
+        return {}
+
+
+def _reclaim(described: dict[str, object], snapshot: Snapshot) -> Reclaim | None:
+    """Return what the daemon says of reclaiming, where something stops it."""
     manager = snapshot.manager
     if not snapshot.cards or not (manager.blocked_reasons or manager.reclaim_paused_until_usec):
         return None
-    try:
-        return reclaim(await client.describe())
-    except Failure:
-        return None
+    return reclaim(described)
 
 
-def document(snapshot: Snapshot) -> dict[str, object]:
-    """Return the status as --json prints it."""
+def document(snapshot: Snapshot, described: Raw) -> dict[str, object]:
+    """Return the status as --json prints it; `described` is what Describe answered."""
     return {
         "manager": snapshot.manager.raw,
         "devices": [device.raw for device in snapshot.devices],
@@ -68,11 +76,14 @@ def document(snapshot: Snapshot) -> dict[str, object]:
         "vnpus": [vnpu.raw for vnpu in snapshot.vnpus],
         "ownership": owners.document(snapshot.manager),
         "reclaim": reclaiming.document(snapshot.manager),
+        "device_plugin": described.get("device_plugin"),
     }
 
 
-def show(context: Context, snapshot: Snapshot, own: Ownership | None = None, told: Reclaim | None = None) -> None:
-    """Print the screen; `own` is what the daemon says of the owners of vNPUs, `told` what it says of reclaiming."""
+def show(
+    context: Context, snapshot: Snapshot, own: Ownership | None = None, told: Reclaim | None = None, offered: Plugin | None = None
+) -> None:
+    """Print the screen; `own` is what the daemon says of the owners of vNPUs, `told` of reclaiming, `offered` of the device plugin."""
     out, times, manager = context.out, context.times(), snapshot.manager
     name = f"devward {printable(manager.version)} on {printable(manager.node_name)}".rstrip()
     out.line(f"{name} is ready." if manager.ready else f"{name} is NOT READY.", Tone.GOOD if manager.ready else Tone.BAD)
@@ -88,6 +99,9 @@ def show(context: Context, snapshot: Snapshot, own: Ownership | None = None, tol
     if snapshot.specs:
         out.line()
         lists.show_specs(out, snapshot.specs, times)
+    if offered is not None:
+        out.line()
+        show_lines(context, plugin.lines(offered, times))
     if snapshot.cards or snapshot.vnpus:
         out.line()
         _show_npus(context, snapshot)

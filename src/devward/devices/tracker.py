@@ -78,6 +78,9 @@ class DeviceTracker:
         self.state = DeviceState(kind, node)
         self.intervals = intervals
         self.probes = 0
+        #: Probes that were completed, and the seconds that these took in all.
+        self.checks = 0
+        self.check_seconds = 0.0
         self._identify = identify
         self._prober = prober
         self._clock = clock
@@ -266,6 +269,9 @@ class DeviceTracker:
                 return CheckResult(self.state, None)
             elif another_node(node.verdict.facts, again.verdict.facts):
                 verdict = replace(verdict, completed=False, reason=Reason.DEVICE_CHANGED, detail="")
+        if verdict.completed:
+            self.checks += 1
+            self.check_seconds += verdict.duration_usec / 1e6
         self._set(health.with_probe(self.state, verdict, self._clock.realtime_usec(), self._clock.monotonic()), trigger)
         return CheckResult(self.state, verdict)
 

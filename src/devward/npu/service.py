@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from devward import names
+from devward.boot import read_boot_id
 from devward.cluster.statement import Statement
 from devward.notify import Notifier
 from devward.npu.access import Access
@@ -45,7 +46,6 @@ from devward.npu.vendor import DcmiError
 LONGEST_WAIT_NS: Final = 120_000_000_000
 #: Seconds after which a look at the host stops, in doubt: before its caller gives up, and long before it counts as hung.
 LOOK_SECONDS: Final = 10.0
-_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 _log = logging.getLogger(__name__)
 
 
@@ -209,12 +209,6 @@ class Service:
     @staticmethod
     def _unknown(request: Request, code: int) -> DestroyAnswer:
         return DestroyAnswer(request.id, Outcome.UNKNOWN, code, answer_text(describe(Outcome.UNKNOWN, code)))
-
-
-def read_boot_id() -> str:
-    """Return the id of this boot."""
-    with open(_BOOT_ID, encoding="ascii") as file:
-        return file.read().strip()
 
 
 def require_wanted(request: DestroyRequest | WitnessRequest, caller: Caller) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from devward import names
+from devward.boot import read_boot_id
 from devward.clock import Clock
 from devward.devices.monitor import DeviceEvent, UdevMonitor
 from devward.model import Reason, Trigger
@@ -37,7 +38,6 @@ AWAITED_SHARE: Final = 0.2
 #: Seconds that reading nodes and records may take.
 READ_SECONDS: Final = 5.0
 _NOTHING: Final = Surroundings(None, vnpu_cfg.ABSENT)
-_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 _log = logging.getLogger(__name__)
 
@@ -232,7 +232,7 @@ class NpuWatcher:
     async def _ask(self, *, urgent: bool) -> Inventory | Unavailable:
         said = await self._client.list(urgent=urgent)
         if isinstance(said, Inventory):
-            self._boot_id = self._boot_id or _read_boot_id()
+            self._boot_id = self._boot_id or read_boot_id()
             if said.boot_id != self._boot_id:
                 return Unavailable(Reason.NPU_BROKER_GARBLED, "it tells of another boot than this one")
         return said
@@ -295,8 +295,3 @@ class NpuWatcher:
         self._losses += 1
         self._on_lost_events()
         self.wake(Trigger.UDEV)
-
-
-def _read_boot_id() -> str:
-    with open(_BOOT_ID, encoding="ascii") as file:
-        return file.read().strip()

@@ -139,7 +139,8 @@ def health(standing: DeviceStanding, spec: SpecView) -> bool | None:
     if standing.view.health is not Health.HEALTHY:
         return False
     if spec.state is SpecState.UNKNOWN:
-        return None
+        # Files that are not looked at by an administrator's wish cannot be vouched for.
+        return False if spec.reason is Reason.CDI_PAUSED else None
     return spec.state in IN_ORDER and standing.effective and f"{spec.cdi_kind}={standing.view.kind}" in spec.devices
 
 

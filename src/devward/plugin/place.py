@@ -53,6 +53,8 @@ def prepare(directory: str) -> str:
     A fresh name each time: a connection that a kubelet still has to the one before cannot be taken for one to this.
     """
     with _opened(directory) as descriptor:
+        if os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
+            raise PlaceError(PluginProblem.DIRECTORY_READ_ONLY, directory)
         for name in os.listdir(descriptor):
             # Anything else by such a name is not ours, and is left alone.
             if _OWN.fullmatch(name) and _socket(descriptor, name) is not None:

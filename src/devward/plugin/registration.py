@@ -65,7 +65,7 @@ class Means:
     streams: Callable[[], int]
     #: Whether there is something to offer; before, nobody is told of us.
     is_known: Callable[[], bool]
-    #: Whether the kubelet keeps devices of the resource that are none of ours.
+    #: Whether the kubelet keeps devices of the resource that are none of ours; called in a worker thread, since it may block.
     has_foreign_ids: Callable[[], bool]
 
 
@@ -200,7 +200,10 @@ class Registration:
         return 0.0
 
     async def _attempt(self, kubelet: SocketId) -> None:
-        self._stand(RegistrationState.REGISTERING, self.standing.problem, self.standing.detail)
+        before = self.standing
+        # What failed before is what there is to know, until there is an answer.
+        is_retry = before.state is RegistrationState.FAILED
+        self._stand(RegistrationState.REGISTERING, before.problem if is_retry else PluginProblem.REGISTERING, before.detail)
         directory = self._settings.directory
         self.endpoint = await self._call(lambda: place.prepare(directory))
         server = self._server = self._means.make_server()
@@ -220,7 +223,7 @@ class Registration:
         if self._settings.take_over:
             return
         now = self._clock.monotonic()
-        foreign_ids = self._means.has_foreign_ids()
+        foreign_ids = await self._call(self._means.has_foreign_ids)
         for name in sessions.suspects(self._settings.resource, sight, loss=self._loss, foreign_ids=foreign_ids, now=now):
             if await self._call(functools.partial(place.is_live, self._settings.directory, name)):
                 raise PlaceError(PluginProblem.TAKEN, name)

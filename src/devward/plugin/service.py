@@ -1,20 +1,17 @@
 """What the device plugin answers, whatever carries the question: options, the list of devices, preferences and allocations."""
 
-import logging
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
-from devward.model import DeviceKind
+from devward.model import DeviceKind, Reason
 from devward.plugin import slots
 from devward.plugin.allocator import Allocator
-from devward.plugin.decision import Answer, advance, grant, refusal
+from devward.plugin.decision import Answer, Verdict, advance, grant, refusal
 from devward.plugin.messages import Options, Wire
 from devward.plugin.settings import PluginSettings
 from devward.plugin.slots import Offer
 from devward.plugin.streams import Streams
 from devward.text import printable, quoted
-
-_log = logging.getLogger(__name__)
 
 
 class RefusedCode(StrEnum):
@@ -27,22 +24,36 @@ class RefusedCode(StrEnum):
 class Refused(Exception):
     """The kubelet gets an error, and fails the Pod with its text."""
 
-    def __init__(self, code: RefusedCode, text: str) -> None:
-        """Take a text that is fit to be shown."""
+    def __init__(self, code: RefusedCode, text: str, verdict: Verdict, kind: DeviceKind | None = None) -> None:
+        """Take a text that is fit to be shown; `kind` is the device that was wanted, None for what is none that is offered."""
         super().__init__(text)
         self.code = code
         self.text = text
+        self.verdict = verdict
+        self.kind = kind
 
 
 class DeviceService:
-    """One resource, over all starts of its server. `on_change` is called when a stream comes or goes, or an allocation was answered."""
+    """One resource, over all starts of its server.
 
-    def __init__(self, settings: PluginSettings, allocator: Allocator, wire: Wire, on_change: Callable[[], None]) -> None:
+    `on_change` is called when a stream comes or goes, or an allocation was answered; `on_refused` with the device of one that was refused,
+    None where none of ours was asked for, and why.
+    """
+
+    def __init__(
+        self,
+        settings: PluginSettings,
+        allocator: Allocator,
+        wire: Wire,
+        on_change: Callable[[], None],
+        on_refused: Callable[[DeviceKind | None, Verdict], None],
+    ) -> None:
         """Begin with nothing to offer: streams wait until `offer` has said something that is known."""
         self._settings = settings
         self._allocator = allocator
         self._wire = wire
         self._on_change = on_change
+        self._on_refused = on_refused
         self._offers: tuple[Offer, ...] | None = None
         #: Encoded once: thousands of slots take milliseconds.
         self._lists: dict[Offer, bytes] = {}
@@ -83,11 +94,11 @@ class DeviceService:
             verdicts = await self._allocator.judge(kind for kinds in wanted for kind in kinds)
             for kind, verdict in verdicts.items():
                 if verdict.answer is not Answer.GIVE:
-                    raise Refused(RefusedCode.FAILED_PRECONDITION, refusal(kind, verdict))
+                    raise Refused(RefusedCode.FAILED_PRECONDITION, refusal(kind, verdict), verdict, kind)
         except Refused as refused:
             self.refused += 1
             self._on_change()
-            _log.warning("refused to the kubelet: %s", refused.text)
+            self._on_refused(refused.kind, refused.verdict)
             raise
         self.given += len(wanted)
         self._on_change()
@@ -102,12 +113,16 @@ class DeviceService:
     def _kinds(self, request: Sequence[str]) -> list[DeviceKind]:
         """Return the devices that slots are of, each once. Refused: for what is none that is offered."""
         if not request:
-            raise Refused(RefusedCode.INVALID_ARGUMENT, "the kubelet asks for a container with no device")
+            raise _invalid("The kubelet asks for a container with no device.")
         offered = {offer.kind for offer in self._offers or ()}
         kinds: dict[DeviceKind, None] = {}
         for slot in request:
             kind = slots.kind_of(slot)
             if kind is None or kind not in offered:
-                raise Refused(RefusedCode.INVALID_ARGUMENT, f"{quoted(slot)} is no device of {printable(self._settings.resource)}")
+                raise _invalid(f"{quoted(slot)} is no device of {printable(self._settings.resource)}.")
             kinds[kind] = None
         return list(kinds)
+
+
+def _invalid(text: str) -> Refused:
+    return Refused(RefusedCode.INVALID_ARGUMENT, text, Verdict(Answer.REFUSE, Reason.DEVICE_MISSING, text))

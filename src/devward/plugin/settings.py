@@ -43,8 +43,10 @@ class Injection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PluginSettings:
-    """What is offered, where, and how."""
+    """What is offered, where, and how: section `device_plugin` of the configuration."""
 
+    #: Off by default: a package must not offer devices on every host that it lands on.
+    enabled: bool = False
     resource: str = names.HYPERVISOR_CDI_KIND
     #: How many containers may have a device at the same time, by device.
     slots: int = DEFAULT_SLOTS
@@ -81,7 +83,7 @@ def slots_warning(slots: int) -> str:
     """Return what an administrator should know of so many slots, empty where there is nothing."""
     if slots <= MANY_SLOTS:
         return ""
-    return f"more than {MANY_SLOTS} slots: the kubelet keeps each as a device, and writes all of them down whenever one changes"
+    return f"above {MANY_SLOTS} that is many, for the kubelet keeps each as a device, and writes all of them down whenever one changes"
 
 
 def directory_problem(directory: str) -> str:

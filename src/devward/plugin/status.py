@@ -6,6 +6,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from devward.metrics import PluginMeasures
+
 
 class RegistrationState(StrEnum):
     """Whether the kubelet knows the plugin."""
@@ -32,6 +34,7 @@ class PluginProblem(StrEnum):
     DIRECTORY_UNREADABLE = "plugin-directory-unreadable"
     DIRECTORY_SILENT = "plugin-directory-silent"
     KUBELET_ABSENT = "plugin-kubelet-absent"
+    REGISTERING = "plugin-registering"
     SOCKET_UNUSABLE = "plugin-socket-unusable"
     SOCKET_GONE = "plugin-socket-gone"
     KUBELET_UNREACHABLE = "plugin-kubelet-unreachable"
@@ -39,6 +42,8 @@ class PluginProblem(StrEnum):
     KUBELET_REFUSES = "plugin-kubelet-refuses"
     NO_STREAM = "plugin-no-stream"
     BROKEN_OFF = "plugin-broken-off"
+    LIBRARY_MISSING = "plugin-library-missing"
+    DIRECTORY_READ_ONLY = "plugin-directory-read-only"
     TAKEN = "plugin-taken"
 
 
@@ -52,6 +57,7 @@ PROBLEM_TEXT: Final[Mapping[PluginProblem, str]] = MappingProxyType(
         PluginProblem.DIRECTORY_UNREADABLE: "The directory of device plugins cannot be read.",
         PluginProblem.DIRECTORY_SILENT: "The file system of the directory of device plugins does not answer.",
         PluginProblem.KUBELET_ABSENT: "There is no kubelet.sock among the device plugins: the kubelet does not run, or is starting.",
+        PluginProblem.REGISTERING: "The kubelet was asked to take the registration, and has not answered yet.",
         PluginProblem.SOCKET_UNUSABLE: "The socket of the device plugin cannot be made.",
         PluginProblem.SOCKET_GONE: "The socket of the device plugin was removed, as a kubelet does when it starts.",
         PluginProblem.KUBELET_UNREACHABLE: "Nobody listens at kubelet.sock: the kubelet does not run, or is starting.",
@@ -59,6 +65,9 @@ PROBLEM_TEXT: Final[Mapping[PluginProblem, str]] = MappingProxyType(
         PluginProblem.KUBELET_REFUSES: "The kubelet refused the registration.",
         PluginProblem.NO_STREAM: "The kubelet took the registration, but does not listen for devices, or no longer.",
         PluginProblem.BROKEN_OFF: "The registration broke off because of a defect of devward or of gRPC; the journal has more.",
+        PluginProblem.LIBRARY_MISSING: "Python's gRPC cannot be loaded: install python3-grpcio and python3-protobuf.",
+        PluginProblem.DIRECTORY_READ_ONLY: "devwardd cannot write in the directory of device plugins: if it is newer than devwardd's start,"
+        " restart devwardd.",
         PluginProblem.TAKEN: "Another device plugin serves the resource: stop it, or set take_over.",
     }
 )
@@ -96,13 +105,37 @@ class PluginStatus:
         return f"{sentence[:-1]} ({self.detail})." if sentence and self.detail else sentence
 
 
+def line(status: PluginStatus) -> str:
+    """Say in half a sentence how the plugin stands."""
+    reasons = not_ready(status)
+    if not reasons:
+        return f"{status.resource} offered to the kubelet"
+    problem = PluginProblem(reasons[0].rpartition(": ")[2]) if status.problem is PluginProblem.NONE else status.problem
+    return f"{status.resource} not offered to the kubelet: {PROBLEM_TEXT[problem].rstrip('.')}"
+
+
 def not_ready(status: PluginStatus) -> tuple[str, ...]:
     """Return why the plugin is not ready, as `subject: code`; empty: it is registered, a stream is open and a check was completed (R24)."""
     reasons: list[str] = []
     if status.state is not RegistrationState.REGISTERED:
-        reasons.append(f"device plugin: {status.problem or status.state}")
+        reasons.append(f"device plugin: {status.problem or PluginProblem.REGISTERING}")
     elif not status.streams:
         reasons.append(f"device plugin: {PluginProblem.NO_STREAM}")
     if status.slots and not status.last_check_usec:
         reasons.append(f"device plugin: {PluginProblem.NOT_CHECKED}")
     return tuple(reasons)
+
+
+def measures(status: PluginStatus, before: PluginMeasures | None = None) -> PluginMeasures:
+    """Return what of it is written down for Prometheus; `before` is that of all that served the resource earlier and have ended."""
+    return PluginMeasures(
+        resource=status.resource,
+        registered=status.state is RegistrationState.REGISTERED,
+        streams=status.streams,
+        healthy_slots=status.healthy_slots,
+        slots=status.slots,
+        registrations=status.registrations + (before.registrations if before is not None else 0),
+        failures=status.failures + (before.failures if before is not None else 0),
+        given=status.given + (before.given if before is not None else 0),
+        refused=status.refused + (before.refused if before is not None else 0),
+    )

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 
 from devward import names
-from devward.cluster.this_host import read_boot_id
+from devward.boot import read_boot_id
 from devward.directory import own_directory, read_regular, replace_file
 from devward.errors import StateError
 from devward.reclaim.kept import from_values, to_values

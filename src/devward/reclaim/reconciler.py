@@ -282,7 +282,7 @@ class Reconciler:
         self._wishes = tuple(wish for wish in self._wishes if wish.identity in present)
         return take_look(
             picture,
-            seen.snapshot if seen.is_listed else None,
+            seen.snapshot if seen.is_asked else None,
             seen.gathered.sights,
             self._warden.pins(),
             at=seen.snapshot.at,

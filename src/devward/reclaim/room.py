@@ -11,6 +11,7 @@ from devward.audit import Audit, Record
 from devward.clock import Clock
 from devward.config import ReclaimConfig
 from devward.errors import DevwardError, NoSuchVnpu
+from devward.metrics import ReclaimMeasures
 from devward.model import ActionRequest, ActionResult, Finding, Outcome, Reason, ReclaimMode, ReclaimState
 from devward.npu.room import NpuRoom
 from devward.remembered import Remembered, without_reclaim_pause
@@ -41,6 +42,8 @@ SAVE_SECONDS = 5.0
 #: Seconds that the end of a cycle is waited for: one with destructions may take a while.
 CYCLE_SECONDS = 300.0
 WISH_SECONDS = 900.0
+#: States in which it would reclaim, and cannot.
+_BLOCKED = frozenset({ReclaimState.BLOCKED, ReclaimState.MASS_RECLAIM})
 
 
 class ReclaimRoom:
@@ -91,6 +94,8 @@ class ReclaimRoom:
         self._is_stopping = False
         #: As it was told of last; None: not yet.
         self._state: ReclaimState | None = None
+        #: Since when it is blocked, in seconds of the monotonic clock; None: it is not.
+        self._blocked_since: float | None = None
 
     # --- views -------------------------------------------------------------------------------------------------------
     @property
@@ -204,6 +209,20 @@ class ReclaimRoom:
             "next_usec": 0 if allowed.next_at is None else self._clock.realtime_usec() + round(wait * 1_000_000),
         }
 
+    def measures(self) -> ReclaimMeasures:
+        """Return what is measured of reclaiming; of the vNPUs themselves nothing."""
+        if self._reconciler is None:
+            return ReclaimMeasures()
+        from devward.reclaim.history import leaks
+
+        done = self._reconciler.counters
+        is_known = self._reconciler.standing.look is not None
+        return ReclaimMeasures(
+            leaked_cores=sum(leak.cores for leak in leaks(self._reconciler.history).by_card) if is_known else None,
+            reclaims={"destroyed": done.vnpus_destroyed, "failed": done.destroy_errors, "refused": done.destroy_refusals},
+            blocked_seconds=self._clock.monotonic() - self._blocked_since if self._blocked_since is not None else 0.0,
+        )
+
     def explain(self, vnpu: str, *, full: bool) -> Mapping[str, Any]:
         """Return by what a vNPU was judged, for Explain; without `full`, nothing that names other people's workloads."""
         evidence = self._reconciler.evidence(vnpu) if self._reconciler is not None else None
@@ -301,6 +320,10 @@ class ReclaimRoom:
     def changed(self) -> None:
         """Verdicts, or what blocks, may be others now."""
         before, self._state = self._state, self.state
+        if self._state not in _BLOCKED:
+            self._blocked_since = None
+        elif self._blocked_since is None:
+            self._blocked_since = self._clock.monotonic()
         if before is not None and before is not self._state:
             self._record_state(before)
         self._on_change()

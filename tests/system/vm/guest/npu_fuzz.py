@@ -16,11 +16,11 @@ from collections import Counter
 from typing import Any
 
 from devward import names
+from devward.boot import read_boot_id
 from devward.npu.destruction import read_node
 from devward.npu.facts import Expected
 from devward.npu.numbering import WILDCARD
 from devward.npu.protocol import REQUEST_LIMIT
-from devward.npu.service import read_boot_id
 from sim import dcmi_state
 
 Identity = dict[str, Any]
