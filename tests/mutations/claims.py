@@ -145,6 +145,12 @@ RULES: Final = (
         "return frozenset(found) if found or not container.has_specs else cards.all",
         "return frozenset(found)",
     ),
-    Rule("4.3 an empty or void ASCEND_VISIBLE_DEVICES names nothing", BUNDLE, '    if text in ("", "void"):\n', '    if text == "":\n'),
+    Rule("4.3 a void ASCEND_VISIBLE_DEVICES names nothing", BUNDLE, '    if text in ("", "void"):\n', '    if text == "":\n'),
     Rule("4.3 a soft Pod protects its card", PODS, "        if is_soft(pod.annotations or {}):\n", "        if pod is None:\n"),
+    Rule(
+        "4.3 an empty ASCEND_VISIBLE_DEVICES names nothing",
+        BUNDLE,
+        '    if text in ("", "void"):\n',
+        '    if text == "void":\n',
+    ),
 )

@@ -193,4 +193,10 @@ RULES: Final = (
         "            if _boottime_ns() >= expires:\n",
         "            if not expires:\n",
     ),
+    Rule(
+        "4.5.2 a lock of any form counts",
+        HAMI,
+        "    if text is None:\n        return None\n    return before",
+        "    if not text:\n        return None\n    return before",
+    ),
 )

@@ -126,10 +126,10 @@ _TOLD: Final = (
         "return finding",
     ),
     Rule(
-        "4.2 without a statement nothing is known",
+        "4.2 a vNPU that a statement does not tell of is unknown",
         WITNESS,
-        "_UNSAID: Final = (Finding.UNKNOWN, Finding.UNKNOWN)",
-        "_UNSAID: Final = (Finding.CLEAN, Finding.CLEAN)",
+        "return Finding.UNKNOWN if sight is None else sight.finding",
+        "return Finding.CLEAN if sight is None else sight.finding",
     ),
     Rule(
         "4.2 of a kubelet in doubt nothing is told",

@@ -77,6 +77,7 @@ RECLAIM_ROOM: Final = "src/devward/reclaim/room.py"
 SHIELD: Final = "src/devward/reclaim/shield.py"
 VERDICT: Final = "src/devward/reclaim/verdict.py"
 STATE: Final = "src/devward/state.py"
+UNIT: Final = "systemd/devward-dcmi.service"
 
 ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     AUDIT: ("test_audit.py", "test_reclaim_reconciler.py"),
@@ -86,7 +87,7 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     API: ("test_api_library.py", "test_api.py"),
     BUNDLE: ("test_local_bundle.py", "test_pods_claims.py", "test_local_bundles.py"),
     BUNDLES: ("test_local_bundles.py", "test_local.py"),
-    CADENCE: ("test_owners_watcher.py",),
+    CADENCE: ("test_cadence.py", "test_owners_watcher.py"),
     CARDS: ("test_pods_claims.py", "test_pods_table.py", "test_pods_reports.py", "test_pods_properties.py"),
     CGROUPS: ("test_local_cgroups.py", "test_local.py"),
     CHECKPOINT: ("test_checkpoint.py", "test_checkpoint_file.py"),
@@ -118,7 +119,7 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
         "test_snapshot_properties.py",
         "test_owners_keeping.py",
     ),
-    SNAPSHOT: ("test_snapshot_gates.py", "test_snapshot_memory.py", "test_snapshot_properties.py"),
+    SNAPSHOT: ("test_snapshot_gates.py", "test_owners_snapshot.py", "test_snapshot_memory.py", "test_snapshot_properties.py"),
     STATEMENT: ("test_witness.py", "test_host_witness.py", "test_witness_protocol.py"),
     THIS_HOST: ("test_this_host.py",),
     UDA: ("test_local_uda.py", "test_local.py"),
@@ -170,5 +171,6 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     RECLAIM_ROOM: ("test_reclaim_room.py", "test_reclaim_reconciler.py"),
     SHIELD: ("test_reclaim_verdict.py", "test_reclaim_confirmation.py", "test_reclaim_properties.py"),
     VERDICT: ("test_reclaim_verdict.py", "test_reclaim_confirmation.py", "test_reclaim_properties.py"),
+    UNIT: ("test_dcmi_units.py",),
     STATE: ("test_state.py", "test_remembered.py"),
 }

@@ -129,8 +129,8 @@ RULES: Final = (
     Rule(
         "4.1 a template tells a vNPU from another",
         NPU_MEMORY,
-        "map(str, (self.die, self.vdev, self.template, *rest))",
-        "map(str, (self.die, self.vdev, *rest))",
+        'template=vnpu.template or (before.template if before is not None else ""),',
+        'template=before.template if before is not None else (vnpu.template or ""),',
     ),
     Rule(
         "4.1 another vNPU of an id is seen first now",

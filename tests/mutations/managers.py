@@ -37,7 +37,7 @@ _HAMIS: Final = (
         "4.2 a report after Deleted_ is a first one",
         HAMI,
         "if before is None or before.other is not None or not before.reports:",
-        "if before is None or not before.reports:",
+        "if before is None:",
     ),
     Rule("4.2 Requesting_ is neutral", HAMI, "        return before or Handshake()\n", "        return Handshake(Liveness.DELETED)\n"),
     Rule(

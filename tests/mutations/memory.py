@@ -150,6 +150,12 @@ _SOURCES: Final = (
         "                self._known = await self._load()\n",
         "                self._known = await self._load() or Recollection()\n",
     ),
+    Rule(
+        "4.2 what was seen of Pods survives a restart",
+        RECOLLECTION,
+        "for uid, pod in sorted(known.pods.items())},",
+        "for uid, pod in sorted(known.pods.items()) if not uid},",
+    ),
 )
 
 _GONE: Final = (

@@ -2,7 +2,20 @@
 
 from typing import Final
 
-from mutations.files import AFTERMATH, CLIENT, CONFIRMATION, CONTRACT, KEPT, LIMITS, LOOK, RECLAIM_ACTIONS, RECLAIM_ROOM, RECONCILER, RECORD
+from mutations.files import (
+    AFTERMATH,
+    CLIENT,
+    CONFIRMATION,
+    CONTRACT,
+    KEPT,
+    LIMITS,
+    LOOK,
+    RECLAIM_ACTIONS,
+    RECLAIM_ROOM,
+    RECONCILER,
+    RECORD,
+    UNIT,
+)
 from mutations.rule import Rule
 
 RULES: Final = (
@@ -175,6 +188,35 @@ RULES: Final = (
         "                if not is_known:\n",
         "                if False:\n",
     ),
+    Rule(
+        "4.5.5 agreement is found again after a restart", LIMITS, "one if one.identity else replace(", "one if not one.card else replace("
+    ),
+    Rule("4.5.5 agreement is saved", KEPT, '"agreed": _of_held(breaker.agreed),', '"agreed": [],'),
+    Rule("4.5.5 what was shown is saved", KEPT, '"held": _of_held(breaker.held),', '"held": [],'),
+    Rule(
+        "4.5.5 agreement is of one boot",
+        KEPT,
+        "        return Breaker(is_latched=latched), Spent()\n",
+        "        return Breaker(latched, held, agreed), Spent()\n",
+    ),
+    Rule(
+        "4.5.5 the hour's tries are of one boot",
+        KEPT,
+        "        return Breaker(is_latched=latched), Spent()\n",
+        "        return Breaker(is_latched=latched), Spent(tuple(map(float, tries)))\n",
+    ),
+    Rule(
+        "4.5.5 what was kept and is damaged is refused whole",
+        KEPT,
+        '    if type(values["version"]) is not int or values["version"] != VERSION:\n',
+        "    if values is None:\n",
+    ),
+    Rule(
+        "4.5.5 what an earlier run left is not written over unread",
+        RECONCILER,
+        "        if not self._is_loaded or not await",
+        "        if not await",
+    ),
     Rule("4.5.5 a latch is saved", KEPT, '"latched": breaker.is_latched,', '"latched": False,'),
     Rule("4.5.5 the breaker is watched before anything is chosen", RECONCILER, "        await self._watch(look, eligible)\n", ""),
     Rule(
@@ -206,7 +248,10 @@ RULES: Final = (
         "        if not self._lock_file:\n",
     ),
     Rule("4.5.6 a silent broker is ended", CLIENT, "        problem = await self._kill()\n", '        problem = ""\n'),
-    Rule("4.5.6 the service manager kills no broker", "systemd/devward-dcmi.service", "SendSIGKILL=no\n", "", ("test_packaging.py",)),
+    Rule("4.5.6 the service manager kills no broker", UNIT, "SendSIGKILL=no\n", ""),
+    Rule("4.5.6 the next broker is started while one is left alone", UNIT, "KillMode=process\n", ""),
+    Rule("4.5.6 the service manager waits for 60 s", UNIT, "TimeoutStopSec=60\n", ""),
+    Rule("4.5.6 want of memory ends no broker", UNIT, "OOMPolicy=continue\n", ""),
     Rule(
         "4.5.7 the record has the line to make the vNPU again",
         RECONCILER,

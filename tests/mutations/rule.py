@@ -19,7 +19,7 @@ class Rule:
     old: str
     #: The same without the rule.
     new: str
-    #: Files of tests/unit that are asked before those of its file.
+    #: Files of tests/unit, or tests in them, that are asked in place of those of its file (files.py).
     tests: tuple[str, ...] = ()
 
     def delete(self, text: str) -> str:

@@ -98,7 +98,8 @@ RULES: Final = (
         "S8 a Pending Pod whose container failed is a candidate",
         CONTAINERS,
         "    if decides is Standing.CANDIDATE:\n",
-        "    if decides is Standing.CANDIDATE and pod.phase != _PENDING:\n",
+        "    if pod.phase == _PENDING and decides is not Standing.PROTECTED:\n"
+        "        return Judgement(Standing.PROTECTED, ClaimReason.PENDING)\n    if decides is Standing.CANDIDATE:\n",
     ),
     Rule(
         "S8 a Pod in the checkpoint with containers that did not end protects",
@@ -165,10 +166,10 @@ RULES: Final = (
     ),
     Rule("S9 the latest failure of a card's candidates counts", CLAIMS, "return max((claim.failed_at", "return min((claim.failed_at"),
     Rule(
-        "S9 a card of which nothing was asked is unknown",
+        "S9 a card that is not vouched for, or of which nothing was asked, is unknown",
         SNAPSHOT,
         "floor = Standing.UNKNOWN if is_doubtful or claims is None else Standing.NONE",
-        "floor = Standing.UNKNOWN if is_doubtful else Standing.NONE",
+        "floor = Standing.NONE",
     ),
     Rule(
         "4.4 a protecting claim of a card begins waits anew",

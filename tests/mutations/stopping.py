@@ -123,4 +123,28 @@ RULES: Final = (
         "if one.verdict not in SHIELDED and one.identity)",
         "if one.identity)",
     ),
+    Rule(
+        "4.6 only the configured cards are reclaimed on",
+        RECONCILER,
+        "self._reach = Reach(config.manage, None if config.cards is None else frozenset(config.cards))",
+        "self._reach = Reach(config.manage)",
+    ),
+    Rule(
+        "4.2 manage is as configured",
+        RECONCILER,
+        "self._reach = Reach(config.manage, None if",
+        "self._reach = Reach(cards=None if",
+    ),
+    Rule(
+        "4.4 grace, confirmations and interval are as configured",
+        RECONCILER,
+        "self._bounds = Bounds(Pace(config.grace, config.confirmations, config.interval))",
+        "self._bounds = Bounds()",
+    ),
+    Rule(
+        "4.5.5 rates are as configured",
+        RECONCILER,
+        "self._rates = Rates(config.per_card, config.per_node, config.per_hour)",
+        "self._rates = Rates()",
+    ),
 )

@@ -43,6 +43,6 @@ _ROOMS: Final = (
 RULES: Final[tuple[Rule, ...]] = tuple(rule for room in _ROOMS for rule in room.RULES)
 
 
-def tests_of(rule: Rule) -> tuple[str, ...]:
-    """Return the files of tests/unit that are asked about a rule, in their order."""
+def asked_about(rule: Rule) -> tuple[str, ...]:
+    """Return the files of tests/unit, or tests in them, that are asked about a rule, in their order."""
     return rule.tests or ASKED[rule.file]

@@ -13,6 +13,7 @@ from devward.cluster.hami import (
     Handshake,
     Liveness,
     Lock,
+    Registers,
     card_refusal,
     is_hamis_template,
     read_registers,
@@ -93,6 +94,7 @@ def test_a_card_that_is_there_twice_is_nobodys() -> None:
     assert card_refusal(DIES[1], twice, ALIVE, 60.0) is None
     words = read_registers({REGISTER: registered(DIES[0]), "hami.io/node-register-Ascend910B3": registered(DIES[0].lower())})
     assert card_refusal(DIES[0], words, ALIVE, 60.0) is CardRefusal.REGISTERED_TWICE
+    assert card_refusal("A", Registers({WORD: frozenset("A"), "other": frozenset("A")}, {}), ALIVE, 60.0) is CardRefusal.REGISTERED_TWICE
 
 
 # --- handshakes ------------------------------------------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ def test_no_recorded_state_has_a_sign(state: str) -> None:
         {"huawei.com/AscendReal": "Ascend910-0"},
         {"huawei.com/AscendReal": ""},
         {"huawei.com/kltDev": "Ascend910-0"},
+        {"huawei.com/kltDev": ""},
         {"huawei.com/npu-core": "0-vir02"},
         {"huawei.com/Ascend910": "Ascend910-5c.1cpu.16g-180-5"},
         {"huawei.com/Ascend310P": "Ascend310P-2c-100-0"},

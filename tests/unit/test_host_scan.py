@@ -55,6 +55,14 @@ def test_clean_needs_no_reason(host: BundleHost) -> None:
     assert (result.finding, result.text) == (Finding.CLEAN, "descriptors clean, bundles clean, uda clean")
 
 
+@pytest.mark.parametrize(("runtime", "code"), [("cri-o://1.30.0", "runtime-not-found"), ("lxc://5", "runtime-unknown")])
+def test_the_nodes_own_runtime_must_be_found(host: BundleHost, runtime: str, code: str) -> None:
+    host.task(CONTAINER, {})
+    result = scan(runtime)
+    assert result.finding is Finding.UNKNOWN
+    assert code in result.text
+
+
 def test_of_many_reasons_a_few_are_named_and_what_is_foreign_in_them_stays_escaped() -> None:
     reasons = tuple(f"process {pid} 'a\\x1bname' has it open" for pid in range(20))
     evidence = VnpuEvidence(Finding.HELD, ((Source.DESCRIPTORS, Finding.HELD),), reasons)

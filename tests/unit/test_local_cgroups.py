@@ -1,5 +1,6 @@
 """Control groups of Pods and containers: trees of both versions and both drivers, and the host's own."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -143,6 +144,21 @@ def test_a_group_that_cannot_be_read_is_doubt(tree: Tree) -> None:
     found = tree.scan()
     closed.chmod(0o700)
     assert [doubt.code for doubt in found.doubts] == [CgroupDoubt.GROUP_UNREADABLE]
+
+
+def test_a_group_that_cannot_be_listed_leaves_every_pod_in_doubt(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.group("closed")
+    real = os.scandir
+
+    def scandir(path: str) -> object:
+        if path.endswith("/closed"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    found = tree.scan()
+    assert {doubt.code for doubt in found.doubts} == {CgroupDoubt.GROUP_UNREADABLE}
+    assert (found.state, found.pod_finding(UID)) == (SourceState.UNREADABLE, Finding.UNKNOWN)
 
 
 def test_a_group_whose_processes_cannot_be_listed_is_not_known_to_be_empty(tree: Tree) -> None:

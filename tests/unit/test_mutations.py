@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from mutations.rule import RottenError, Rule
-from mutations.table import RULES, tests_of
+from mutations.running import Children, Fate, Tree, Verdict
+from mutations.table import RULES, asked_about
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,9 +28,9 @@ def rotten(rule: Rule, text: str) -> RottenError | None:
 
 def test_every_rule_has_a_name_of_its_own_and_tests() -> None:
     assert [name for name, count in Counter(rule.name for rule in RULES).items() if count > 1] == []
-    files = {name for rule in RULES for name in tests_of(rule)}
+    files = {name.partition("::")[0] for rule in RULES for name in asked_about(rule)}
     assert [name for name in sorted(files) if not (ROOT / "tests/unit" / name).is_file()] == []
-    assert all(map(tests_of, RULES))
+    assert all(map(asked_about, RULES))
 
 
 def test_what_is_left_is_still_python() -> None:
@@ -48,3 +49,22 @@ def test_a_rule_is_deleted() -> None:
     assert Rule("4.5 safe", "file.py", "if safe:", "if True:").delete("if safe: go") == "if True: go"
     with pytest.raises(RottenError, match="nothing"):
         Rule("4.5 safe", "file.py", "if safe:", "if safe:").delete("if safe: go")
+
+
+def test_a_rule_that_a_test_notices_is_told_from_one_that_cannot_be_judged(tmp_path: Path) -> None:
+    tree = tmp_path / "source"
+    (tree / "tests" / "unit").mkdir(parents=True)
+    (tree / "tests" / "mutations").symlink_to(ROOT / "tests" / "mutations")
+    (tree / "src").mkdir()
+    (tree / "src" / "safe.py").write_text("def is_safe(size):\n    return size < 3\n")
+    (tree / "tests" / "unit" / "test_safe.py").write_text("from safe import is_safe\n\ndef test_four():\n    assert not is_safe(4)\n")
+    copy = Tree(str(tree), str(tmp_path / "copy"), Children())
+
+    def judged(old: str, new: str) -> Verdict:
+        return copy.judge(Rule("4.5 safe", "src/safe.py", old, new, ("test_safe.py",)), seeds=0)
+
+    found = judged("size < 3", "True")
+    assert (found.fate, found.by) == (Fate.CAUGHT, "test_safe.py::test_four")
+    assert judged("def is_safe", "def nothing").fate is Fate.WRONG, "it cannot be loaded"
+    assert judged("size < 7", "True").fate is Fate.WRONG, "it does not stand there"
+    assert (tree / "src" / "safe.py").read_text() == (tmp_path / "copy" / "src" / "safe.py").read_text()

@@ -437,6 +437,7 @@ def test_what_is_not_listed_is_kept_under_a_name_of_its_own() -> None:
 def test_without_the_broker_everything_is_shown_as_it_was_and_unknown(reason: Reason) -> None:
     memory = seen(inventory(chip(0, 100), chip(1)))
     picture, after = assess(Unavailable(reason, "it hangs"), Surroundings(None, ABSENT), memory, LATER)
+    assert picture.in_doubt
     assert after == memory
     assert [(view.name, view.reason, view.health) for view in picture.cards] == [
         ("p000", reason, CardHealth.UNKNOWN),

@@ -96,6 +96,22 @@ def test_a_card_once_seen_stays_though_the_checkpoint_lost_it() -> None:
     assert standings(desk.look(pod(annotations=annotated(DIES[1])))) == (PROTECTED, PROTECTED)
 
 
+def test_a_card_once_seen_stays_while_the_card_itself_is_not_to_be_seen() -> None:
+    desk = Desk()
+    desk.look(pod(annotations=annotated(DIES[1])), given=[given(1)])
+    desk.cards = CARDS[:1]
+    desk.look(pod(annotations=annotated(DIES[0])), given=[given(0)])
+    desk.cards = CARDS
+    assert standings(desk.look()) == (PROTECTED, PROTECTED)
+
+
+def test_a_pod_that_only_its_annotations_give_a_card_has_it_for_good() -> None:
+    desk, plain = Desk(), [container(npus=None)]
+    assert standings(desk.look(pod(annotations=annotated(DIES[1]), containers=plain))) == (NONE, PROTECTED)
+    # Whoever takes the annotations away takes no card with them.
+    assert standings(desk.look(pod(containers=plain))) == (NONE, PROTECTED)
+
+
 @pytest.mark.parametrize("limit", ["0", None])
 def test_a_pod_that_wants_no_card_claims_none(limit: str | None) -> None:
     claims = Desk().look(pod(containers=[container(npus=limit)]))
@@ -221,6 +237,12 @@ def test_an_end_without_a_time_or_in_the_future_is_when_it_was_first_seen(finish
     assert [card.released_at for card in desk.look(over, given=[given(0)]).cards] == [seen, None]
 
 
+def test_an_end_of_which_one_time_is_missing_is_when_it_was_first_seen() -> None:
+    desk = Desk()
+    over = pod(phase="Failed", states={"main": ended(1), "side": ended(1, finished=None)})
+    assert desk.look(over, given=[given(0)]).cards[0].released_at == desk.now.monotonic
+
+
 def test_the_latest_end_counts_and_is_never_later_than_its_first_sight() -> None:
     desk = Desk()
     one = pod(phase="Failed", states={"main": ended(1, finished="2026-12-01T00:00:50Z")})
@@ -280,6 +302,13 @@ def test_a_pod_seen_since_boot_protects_though_no_source_has_it_any_more() -> No
         assert standings(desk.look(host=alive())) == (NONE, PROTECTED)
     assert [standings(desk.look())[1] for _ in range(11)] == [PROTECTED] * 10 + [NONE]
     assert not desk.memory.pods
+
+
+def test_of_a_pod_that_the_api_server_does_not_know_the_sandbox_is_enough() -> None:
+    desk = Desk()
+    desk.look(pod(annotations=annotated(DIES[1])), given=[given(1)])
+    for _ in range(30):
+        assert standings(desk.look(host=HostSays({UID: Finding.HELD}, {}))) == (NONE, PROTECTED)
 
 
 def test_a_pod_that_vanished_within_its_allocation_protects_the_whole_resource() -> None:
@@ -365,6 +394,13 @@ def test_a_failure_without_a_time_has_none() -> None:
     two = {"main": ended(1), "side": ended(1, finished=None)}
     partly = pod(annotations=annotated(DIES[0]), states=two, containers=[container("main"), container("side")])
     assert Desk().look(partly).cards[0].candidate_since is None
+
+
+def test_of_several_containers_the_latest_failure_counts() -> None:
+    desk = Desk()
+    two = {"main": ended(1, finished="2026-12-01T00:00:10Z"), "side": ended(1, finished="2026-12-01T00:00:40Z")}
+    both = pod(annotations=annotated(DIES[0]), states=two, containers=[container("main"), container("side")])
+    assert desk.look(both).cards[0].candidate_since == desk.now.monotonic - 20
 
 
 def test_the_latest_failure_of_the_candidates_of_a_card_counts() -> None:

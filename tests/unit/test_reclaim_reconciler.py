@@ -1,6 +1,7 @@
 """The loop of reclaiming: everything that must have happened before the broker is asked, in a world that is made up, in virtual time."""
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from devward.cluster.hami import CardRefusal
 from devward.cluster.life import Life
 from devward.cluster.owners import Seen
 from devward.cluster.statement import ContainerSight, ContainerType
 from devward.config import ReclaimConfig
-from devward.model import ActionRequest, ReclaimMode, ReclaimState, Trigger
+from devward.model import ActionRequest, Manage, ReclaimMode, ReclaimState, Trigger
 from devward.npu.codes import DcmiCode
 from devward.npu.facts import Outcome, Refusal
 from devward.npu.inventory import Picture
@@ -23,7 +25,7 @@ from devward.reclaim.history import Fate
 from devward.reclaim.limits import Breaker, Choice, Held, Spent
 from devward.reclaim.look import Cut, Interruption
 from devward.reclaim.reasons import Why
-from sim.reclaim_desk import RUNNING, claimed, unknown, vnpu_of
+from sim.reclaim_desk import RUNNING, card_of, claimed, unknown, vnpu_of
 from sim.reclaim_warden import Scene, World, pinned, use
 from sim.virtual_time import VirtualTimeLoop, run_virtual
 
@@ -65,7 +67,9 @@ def test_an_orphan_is_destroyed_after_its_wait_in_the_order_of_the_contract(play
         assert scene.outcomes() == [("intent", ""), ("success", "")]
         intent, success = scene.records("vnpu-reclaim")
         assert intent["DEVWARD_REQUEST_ID"] == success["DEVWARD_REQUEST_ID"] == [scene.world.asked[0][1]]
-        assert "npu-smi set -t create-vnpu" in intent["DEVWARD_EVIDENCE"][0]
+        evidence = json.loads(intent["DEVWARD_EVIDENCE"][0])
+        assert evidence["recreate"].startswith("npu-smi set -t create-vnpu")
+        assert {"identity", "card", "host", "sources", "unknown", "confirmations", "seconds_ago"} <= evidence.keys()
         assert scene.world.told == [(100, 0, scene.world.asked[0][1])]
         assert scene.verdict() == ""
         await scene.look()
@@ -941,6 +945,35 @@ def test_looks_and_what_came_of_them_are_counted(play: Callable[..., None]) -> N
         assert (counters.unknown_looks, counters.confirmation_resets) == (0, 0)
 
     play(test)
+
+
+@pytest.mark.parametrize(
+    ("config", "world", "destroyed"),
+    [
+        (ReclaimConfig(cards=("p001",)), on(0, 1), [116]),
+        (ReclaimConfig(manage=Manage.HAMI), World(cards=(card_of(0, is_managed=False, unmanaged=CardRefusal.NOT_REGISTERED),)), []),
+        (ReclaimConfig(manage=Manage.ALL), World(cards=(card_of(0, is_managed=False, unmanaged=CardRefusal.NOT_REGISTERED),)), [100]),
+    ],
+    ids=["cards", "hami", "all"],
+)
+def test_only_where_the_configuration_says_is_anything_destroyed(
+    play: Callable[..., None], config: ReclaimConfig, world: World, destroyed: list[int]
+) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.wait(780)
+        assert scene.destroyed == destroyed
+
+    play(test, world, config)
+
+
+def test_the_pace_is_the_configured_one(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.wait(120)
+        assert scene.destroyed == []
+        await scene.look()
+        assert scene.destroyed == [100]
+
+    play(test, config=ReclaimConfig(grace=120, confirmations=2, interval=60))
 
 
 # --- wishes ---------------------------------------------------------------------------------------------------------------

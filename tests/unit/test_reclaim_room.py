@@ -33,7 +33,7 @@ from devward.remembered import Remembered
 from devward.state import State
 from devward.worker import Worker, WorkerHung
 from sim.reclaim_desk import expected_of, unknown, vnpu_of
-from sim.reclaim_warden import Scene, World, view_of
+from sim.reclaim_warden import Scene, World, use, view_of
 from sim.virtual_time import VirtualTimeLoop, run_virtual
 
 ONE, TWO = vnpu_of(100), vnpu_of(101)
@@ -262,6 +262,26 @@ def test_once_it_stops_nothing_is_destroyed_any_more(play: Play) -> None:
         await desk.wait(3)
         assert desk.told == []
         assert [code for code, _ in desk.room.blocked] == ["stopping"]
+
+    play(test)
+
+
+def test_stopping_waits_for_a_destruction_that_is_under_way(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.wait(10)
+        begun = asyncio.Event()
+
+        async def slow(*_: Any) -> DestroyAnswer:
+            begun.set()
+            await asyncio.sleep(30)
+            return DestroyAnswer(1, Came.DESTROYED, 0, "gone")
+
+        monkeypatch.setattr(desk.npus, "destroy", slow)
+        cycle = asyncio.ensure_future(desk.look())
+        await begun.wait()
+        await desk.room.finish()
+        assert desk.scene.outcomes()[-1] == ("success", "")
+        await cycle
 
     play(test)
 
@@ -573,6 +593,15 @@ def test_a_dry_run_touches_nothing_and_says_what_is_against_it(play: Play) -> No
         assert desk.told == [], "nor is the wait shorter"
 
     play(test)
+
+
+def test_of_orphans_only_those_are_wished_for_that_nothing_shields(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.look()
+        answer = await desk.room.actions.reclaim_orphans(request(), dry_run=True, shorten=False)
+        assert [one.target for one in answer] == [ONE.identity]
+
+    play(test, ONE, use(TWO))
 
 
 @pytest.mark.parametrize(("vdev", "identity"), [(100, "another"), (101, ONE.identity), (7, "")])

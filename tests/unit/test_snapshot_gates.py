@@ -23,7 +23,7 @@ from devward.model import Finding as Told
 from devward.model import Identity, Reason
 from devward.npu.inventory import BROKER, Picture
 from devward.npu.views import CardHealth
-from sim.pod_desk import HostSays, annotated, listing, pod, waiting
+from sim.pod_desk import HostSays, annotated, container, listing, pod, waiting
 from sim.recorded_cluster import BOOT_ID, DIES, NODE, body, error_body
 from sim.snapshot_desk import BROKEN, FACTS, KUBELET, PICTURE, SnapshotDesk, card_view, codes
 
@@ -380,6 +380,25 @@ def test_hamis_lock_puts_off_and_resets_nothing_until_it_is_old() -> None:
     assert not desk.look("00").is_deferred
 
 
+def test_a_lock_of_the_node_of_before_does_not_make_that_of_another_node_old() -> None:
+    desk = settled()
+    held, anew = with_annotations(lock="2026-12-01T00:00:00Z,default,pod"), with_status("metadata/uid", "another")
+    for _ in range(7):
+        desk.look("00", held)
+    assert not desk.look("00", held).is_deferred
+    desk.accepted = "another"
+    assert desk.look("00", lambda parts: held(anew(parts))).is_deferred
+
+
+@pytest.mark.parametrize(("later", "is_silent"), [(270.0, False), (290.0, True)])
+def test_a_report_is_as_old_as_the_question_that_it_answers(later: float, is_silent: bool) -> None:
+    desk = settled()
+    report = with_annotations(handshake="Reported_the last one")
+    desk.look("00", lambda parts: of("node", asked_at=parts.node.asked_at - 20)(report(parts)))
+    silent = {card.unmanaged is CardRefusal.HANDSHAKE_SILENT for card in desk.look("00", report, after=later).cards}
+    assert silent == {is_silent}
+
+
 # --- NPUs ------------------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "more",
@@ -570,8 +589,21 @@ def test_a_clock_that_went_back_voids_every_time_and_no_pod() -> None:
     snapshot = desk.look("00")
     assert Look.CLOCK_BACK in codes(snapshot)
     assert "kubelet-young" in codes(snapshot)
+    assert {card.unmanaged for card in snapshot.cards} == {CardRefusal.HANDSHAKE_UNPROVEN}
     assert snapshot.cards[1].claimants
     assert desk.known.seen_at == desk.now.monotonic
+
+
+def test_where_the_host_was_not_seen_no_pod_is_over() -> None:
+    over = pod(phase="Failed", annotations=annotated(DIES[0]), states={})
+    snapshot = settled().look("00", lambda parts: of("host", value=None)(with_pods(over)(parts)))
+    assert {claim.reason for claim in snapshot.cards[0].claims} == {"host-unreadable"}
+
+
+def test_drivers_that_were_not_read_may_be_anybodys() -> None:
+    claiming = pod(containers=[container(npus=None)], spec={"resourceClaims": [{"name": "npu", "resourceClaimName": "x"}]})
+    snapshot = settled().look("00", lambda parts: of("drivers", value=None)(with_pods(claiming)(parts)))
+    assert "resource-claims-unreadable" in codes(snapshot)
 
 
 def test_every_code_that_was_met_stands_in_the_table() -> None:
