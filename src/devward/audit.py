@@ -70,6 +70,7 @@ _PRIORITIES: Final[Mapping[str, Priority]] = MappingProxyType(
         "vnpu-appeared": Priority.NOTICE,
         "vnpu-gone": Priority.NOTICE,
         "vnpu-reclaim": Priority.NOTICE,
+        "vnpu-kept": Priority.NOTICE,
         "reclaim-refused": Priority.NOTICE,
         "reclaim-blocked": Priority.WARNING,
         "reclaim-unblocked": Priority.NOTICE,
@@ -120,6 +121,7 @@ CATALOG_FIELDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "vnpu-appeared": (names.FIELD_SUBJECT, names.FIELD_COUNT),
         "vnpu-gone": (names.FIELD_SUBJECT, names.FIELD_COUNT),
         "vnpu-reclaim": (*_VNPU, *_ACT),
+        "vnpu-kept": (*_VNPU, names.FIELD_REASON),
         "reclaim-refused": (*_VNPU, names.FIELD_REASON),
         "reclaim-blocked": (names.FIELD_REASON,),
         "mass-reclaim": (names.FIELD_COUNT,),
@@ -145,8 +147,8 @@ class Details(TypedDict, total=False):
     sender: str | None
     #: One node, or several.
     device: str | Sequence[str] | None
-    #: The identity of a vNPU, the name of an NPU, and UIDs of Pods.
-    vnpu: str | None
+    #: The id of a vNPU or of several, the name of an NPU, and UIDs of Pods.
+    vnpu: str | Sequence[str] | None
     card: str | None
     pod_uid: str | Sequence[str] | None
     cdi_file: str | None

@@ -111,6 +111,7 @@ MESSAGE_IDS: Final[dict[str, str]] = {
     "vnpu-appeared": "37cac3ce9b9d43c2aa0238e112e047ca",
     "vnpu-gone": "7b72c4c231be42b69b6948b409d8de5e",
     "vnpu-reclaim": "5f5cd9233ddc461f8c3b36d2fd7f392a",
+    "vnpu-kept": "8ffc1e581c8e4c428d98b91d375b57bb",
     "reclaim-refused": "c288f855c9cd41fd9e5c1f3962bb06c1",
     "reclaim-blocked": "55305fcd748c4466ae750518e15f5bda",
     "reclaim-unblocked": "869a1f1d62554488a1e1533cace7a37c",

@@ -355,6 +355,37 @@ def test_what_is_measured_of_it(play: Play) -> None:
     play(test)
 
 
+def test_each_reason_is_on_record_when_it_comes(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.wait(3)
+        await desk.room.pause(request(), 600, "a look around")
+        desk.switch.touch()
+        await desk.wait(3)
+        desk.world.unknowns = (unknown("made-up"),)
+        await desk.wait(3)
+        told = desk.scene.records("reclaim-blocked")
+        assert [one["DEVWARD_REASON"] for one in told] == [["paused"], ["kill-switch", "paused"], ["made-up", "paused", "kill-switch"]]
+        assert told[-1]["MESSAGE"][0].startswith("Reclaiming is paused: It cannot be told.")
+        assert "kill switch" in told[-1]["MESSAGE"][0]
+        # What goes is no news, and what comes back is.
+        desk.world.unknowns = ()
+        await desk.wait(3)
+        assert len(desk.scene.records("reclaim-blocked")) == 3
+        desk.world.unknowns = (unknown("made-up"),)
+        await desk.wait(3)
+        assert len(desk.scene.records("reclaim-blocked")) == 4
+
+    play(test)
+
+
+def test_a_mode_that_only_observes_from_the_start_is_on_record(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.wait(3)
+        assert [one["DEVWARD_REASON"] for one in desk.scene.records("reclaim-blocked")] == [["mode-observe"]]
+
+    play(test, config={"mode": ReclaimMode.OBSERVE})
+
+
 def test_a_pause_that_runs_out_breaks_waits(play: Play) -> None:
     async def test(desk: Desk) -> None:
         await desk.wait(10)

@@ -7,6 +7,7 @@ One cycle takes the rooms in this order, and whoever drives it only gathers, ask
     confirmation.py   `step`: how far every vNPU has come with it
     verdict.py        `judge`: what may become of each, and why (shield.py, reasons.py)
     history.py        `see`: what went since the look before
+    stays.py          `see`: what is refused, and was not told of yet
     limits.py         `due`, `watch` (the breaker), `choose`
     controls.py       `permission`: whether anything may be destroyed at all
     contract.py       for each chosen one: `prepare` by a fresh look; the intent is recorded; `decide`; the broker is asked once

@@ -20,7 +20,7 @@ from devward.model import ActionRequest, Trigger
 from devward.npu.facts import Expected, Outcome
 from devward.npu.inventory import Picture
 from devward.npu.numbering import vfid_of
-from devward.reclaim import aftermath, contract, counters, history, limits, record, verdict
+from devward.reclaim import aftermath, contract, counters, history, limits, record, stays, verdict
 from devward.reclaim.aftermath import Aftermath, Result
 from devward.reclaim.asking import ask_about
 from devward.reclaim.confirmation import Bounds, Pace, Progress, step
@@ -72,6 +72,7 @@ class Reconciler:
         self._new_id = new_id
         self._progress = Progress()
         self._history = History()
+        self._stays = stays.Memory()
         self._spent = Spent()
         self._breaker = Breaker()
         #: By identity, why what is eligible was not destroyed in the latest cycle: a code.
@@ -305,6 +306,7 @@ class Reconciler:
             # Where nothing was seen of the NPUs nothing went.
             self._history, went = history.see(self._history, look, self._progress, judgements)
             self._tell_of(went, look)
+        self._tell_what_stays(look, judgements)
         self._publish(look, seen, controls, judgements)
 
     def _publish(self, look: Look, seen: Seen, controls: Controls, judgements: Mapping[str, Judgement] | None = None) -> None:
@@ -479,6 +481,21 @@ class Reconciler:
                     card=gone.was.card,
                     reason=Fate.VANISHED_FOREIGN.value,
                 )
+
+    def _tell_what_stays(self, look: Look, judgements: Mapping[str, Judgement]) -> None:
+        self._stays, fresh = stays.see(self._stays, look, judgements)
+        for one in fresh:
+            which = ", ".join(map(str, one.vdevs))
+            said = f"vNPUs {which} of card {one.card} stay" if len(one.vdevs) > 1 else f"vNPU {which} of card {one.card} stays"
+            self._audit.transition(
+                f"what stays on card {one.card} ({one.reason})",
+                "vnpu-kept",
+                f"{said}: {one.sentence}",
+                vnpu=tuple(map(str, one.vdevs)),
+                card=one.card,
+                pod_uid=one.pods,
+                reason=one.reason,
+            )
 
     async def finish(self) -> None:
         """Wait for a destruction that is under way, for as long as stopping may take; then the broker is left alone with it."""

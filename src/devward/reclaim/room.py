@@ -96,10 +96,11 @@ class ReclaimRoom:
             look=look,
             on_change=on_change,
         )
-        #: As it was told of last; None: not yet.
+        #: As it was told of last, and every reason that was; None: not yet.
         self._state: ReclaimState | None = None
         #: Since when it is blocked, in seconds of the monotonic clock; None: it is not.
         self._blocked_since: float | None = None
+        self._blocks: frozenset[str] = frozenset()
 
     # --- views -------------------------------------------------------------------------------------------------------
     @property
@@ -328,21 +329,30 @@ class ReclaimRoom:
             self._blocked_since = None
         elif self._blocked_since is None:
             self._blocked_since = self._clock.monotonic()
-        if before is not None and before is not self._state:
-            self._record_state(before)
+        told, self._blocks = self._blocks, frozenset(self._reasons())
+        # That nothing stands in the way from the start is no news.
+        if self._blocks - told or before not in (None, self._state):
+            self._record_state(before, told)
         self._on_change()
 
-    def _record_state(self, before: ReclaimState) -> None:
-        now = self.state
+    def _reasons(self) -> Mapping[str, str]:
+        """Return what stops reclaiming, with its sentences: an administrator's wish, the state of the daemon, and what is unknown."""
+        if self._reconciler is None or self._reconciler.standing.look is None:
+            return {}
+        allowed = self._reconciler.standing.permission
+        return dict(zip(allowed.reasons, allowed.sentences, strict=True))
+
+    def _record_state(self, before: ReclaimState | None, told: frozenset[str]) -> None:
+        now, reasons = self.state, self._reasons()
         is_free = now is ReclaimState.ENFORCING
-        allowed = self._reconciler.standing.permission if self._reconciler is not None else None
-        # The weightiest, be it an administrator's wish or what is unknown of the node. Its sentence may name a Pod, as findings do.
-        code, why = (allowed.reasons[0], allowed.sentences[0]) if allowed is not None and allowed.reasons else (now.value, "")
+        # What is new comes first, each the weightiest first. Sentences may name a Pod, as findings do.
+        codes = sorted(reasons, key=told.__contains__)
+        was = "" if before in (None, now) else f", and was {before}"
         self._audit.transition(
             "reclaiming",
             "reclaim-unblocked" if is_free else "reclaim-blocked",
-            f"Reclaiming is {now}, and was {before}{'' if is_free or not why else ': ' + why}",
-            reason=code,
+            f"Reclaiming is {now}{was}{': ' if codes else ''}{' '.join(reasons[code] for code in codes)}",
+            reason=codes or [now.value],
         )
 
     async def load(self) -> "tuple[Breaker, Spent] | None":
