@@ -1,8 +1,8 @@
 """devward's broker as a process of its own, with a socket passed on as the service manager does, before a simulated library.
 
 Run as a program it is the broker, with an environment that is good, or as an option says, a scan of the host whose result is read from a
-file, or made of a tree of files, and that tree (sim.witness_host) in place of the host that it tells of, or what it is in, taken for the
-host; all else is the broker's own.
+file, or made of a tree of files, and that tree (sim.witness_host) in place of the host that it tells of, or for both what it is in, taken
+for the host; all else is the broker's own.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from devward.cluster.kubelet import find_kubelet
 from devward.cluster.local import LocalScanner
 from devward.cluster.statement import AskedVnpu, Statement
 from devward.npu import broker
-from devward.npu.destruction import ScanResult
+from devward.npu.destruction import Scan, ScanResult
 from devward.npu.environment import INIT_PID_NAMESPACE, INIT_USER_NAMESPACE, Environment
 from devward.npu.host_scan import explained
 from devward.npu.host_witness import HostObserver
@@ -204,10 +204,19 @@ class _SteeredObserver:
         return self._observer.look(vnpus, runtime, seconds, step)
 
 
+def _scanner_of_container() -> LocalScanner:
+    return LocalScanner(bundles=BundleScanner(vantage=everybody), vantage=everybody)
+
+
+def _scan_container(vdev: int, number: DeviceNumber, runtime: str) -> ScanResult:
+    """Do what devward.npu.host_scan does, of this container as if its processes were all there are."""
+    evidence = _scanner_of_container().look((number,), runtime).vnpu(vdev, number)
+    return ScanResult(evidence.finding, explained(evidence))
+
+
 def _observer_of_container() -> HostObserver:
     """Look at the places of the host, as they are in this container, as if its processes were all there are."""
-    scanner = LocalScanner(bundles=BundleScanner(vantage=everybody), vantage=everybody)
-    return HostObserver(scanner, lambda: find_kubelet(vantage=everybody))
+    return HostObserver(_scanner_of_container(), lambda: find_kubelet(vantage=everybody))
 
 
 def _scan_by(file: Path) -> Callable[[int, DeviceNumber, str], ScanResult]:
@@ -235,14 +244,20 @@ def _main() -> int:
     parser.add_argument("--idle-limit", type=float, default=DEADLINE)
     parser.add_argument("--journal", default="/nonexistent")
     parser.add_argument("--unprivileged", choices=["yes", "no"], default="no")
-    parser.add_argument("--scan", choices=["file", "tree"], default="file")
+    parser.add_argument("--scan", choices=["file", "tree", "container"], default="file")
     parser.add_argument("--host", choices=["tree", "container"], default="tree")
+    parser.add_argument("--devices", help="where device nodes are (default: dev below --root)")
     parser.add_argument("--environment", choices=["good", "sandbox", "real"], default="good")
     given = parser.parse_args()
     environments: dict[str, Callable[[], Environment]] = {
         "good": lambda: GOOD,
         "sandbox": lambda: replace(GOOD, mount_namespace=(1, 2)),
         "real": broker.environment.read,
+    }
+    scans: dict[str, Callable[[], Scan]] = {
+        "file": lambda: _scan_by(given.root / "scan"),
+        "tree": lambda: _scan_of(given.root / "witnessed"),
+        "container": lambda: _scan_container,
     }
     observers: dict[str, Callable[[], broker.Observer]] = {
         "tree": lambda: _SteeredObserver(given.root, privileged=given.unprivileged == "no"),
@@ -253,10 +268,10 @@ def _main() -> int:
         hang_limit=given.hang_limit,
         idle_limit=given.idle_limit,
         lock_file=str(given.root / "destroy.lock"),
-        device_directory=str(given.root / "dev"),
+        device_directory=given.devices or str(given.root / "dev"),
         journal_socket=given.journal,
         read_environment=environments[given.environment],
-        scan=_scan_of(given.root / "witnessed") if given.scan == "tree" else _scan_by(given.root / "scan"),
+        scan=scans[given.scan](),
         observer=observers[given.host],
     )
     return broker.serve(options, os.environ)

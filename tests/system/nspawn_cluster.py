@@ -8,8 +8,11 @@ Prints a line when both listen; each line of input is answered by the requests s
     host BOOT MACHINE     the Node is this host's from now on
     beat                  HAMi reports once more
     always KIND FAULT     requests of a kind are answered so; `good`: truly again
+    pods NAME[@CARD]...   the node has these of its recorded Pods and no others; those with a number have that NPU instead of the first one
+    set KIND PATH VALUE   an answer has a value, of JSON without a space, at a path with `|` between its keys; without a value: has it not
 """
 
+import functools
 import json
 import socket
 import sys
@@ -21,10 +24,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from sim.api_lists import of_host
 from sim.api_pki import data, write_kubeconfig
 from sim.api_server import ApiServer
+from sim.recorded_cluster import DIES, pods_of
 
 #: Of a client without a certificate.
 TOKEN = "granted"
 ADDRESS = 1
+#: What was recorded, that the node is in.
+STATE = "01"
 
 
 def answer(question: bytes, known: bytes) -> bytes:
@@ -54,6 +60,16 @@ def know(name: str) -> None:
     threading.Thread(target=serve, daemon=True).start()
 
 
+def chosen(wanted: list[str]) -> bytes:
+    """Return a list of recorded Pods, by their names, each with the card that is said."""
+    document = json.loads(pods_of(STATE))
+    by_name = {pod["metadata"]["name"]: json.dumps(pod) for pod in document["items"]}
+    document["items"] = []
+    for name, _, card in (text.partition("@") for text in wanted):
+        document["items"].append(json.loads(by_name[name].replace(DIES[0], DIES[int(card or 0)])))
+    return json.dumps(document).encode()
+
+
 def obey(server: ApiServer, words: list[str], beats: int) -> None:
     """Do what a line says."""
     match words:
@@ -65,6 +81,15 @@ def obey(server: ApiServer, words: list[str], beats: int) -> None:
             (name,) = (name for name in node["metadata"]["annotations"] if name.startswith("hami.io/node-handshake-"))
             node["metadata"]["annotations"][name] = f"Reported_{beats}"
             server.bodies["node"] = json.dumps(node).encode()
+        case ["pods", *wanted]:
+            server.bodies["pods"] = chosen(wanted)
+        case ["set", kind, path, *value]:
+            document = json.loads(server.bodies[kind])
+            *parents, last = path.split("|")
+            inner = functools.reduce(lambda one, key: one.setdefault(key, {}), parents, document)
+            inner.pop(last, None)
+            inner |= {last: json.loads(value[0])} if value else {}
+            server.bodies[kind] = json.dumps(document).encode()
         case ["always", kind, fault]:
             server.always(kind, None if fault == "good" else fault)
 
@@ -74,7 +99,7 @@ def main() -> None:
     directory, name = Path(sys.argv[1]), sys.argv[2]
     know(name)
     with ApiServer() as server:
-        server.state("01")
+        server.state(STATE)
         server.tokens.add(TOKEN)
         pair = server.authority.client(f"system:node:{server.node}")
         user = {"client-certificate-data": data(pair.certificate), "client-key-data": data(pair.key)}

@@ -364,7 +364,9 @@ def test_each_reason_is_on_record_when_it_comes(play: Play) -> None:
         desk.world.unknowns = (unknown("made-up"),)
         await desk.wait(3)
         told = desk.scene.records("reclaim-blocked")
-        assert [one["DEVWARD_REASON"] for one in told] == [["paused"], ["kill-switch", "paused"], ["made-up", "paused", "kill-switch"]]
+        assert [one["DEVWARD_REASON"] for one in told] == [["paused"], ["kill-switch"], ["made-up"]]
+        codes = [json.loads(one["DEVWARD_EVIDENCE"][0])["reasons"] for one in told]
+        assert codes == [["paused"], ["kill-switch", "paused"], ["made-up", "paused", "kill-switch"]]
         assert told[-1]["MESSAGE"][0].startswith("Reclaiming is paused: It cannot be told.")
         assert "kill switch" in told[-1]["MESSAGE"][0]
         # What goes is no news, and what comes back is.

@@ -349,10 +349,13 @@ class ReclaimRoom:
         codes = sorted(reasons, key=told.__contains__)
         was = "" if before in (None, now) else f", and was {before}"
         self._audit.transition(
-            "reclaiming",
+            # Each reason is damped by itself, so that one that comes and goes hides no other.
+            f"reclaiming ({codes[0]})" if codes and before in (None, now) else "reclaiming",
             "reclaim-unblocked" if is_free else "reclaim-blocked",
             f"Reclaiming is {now}{was}{': ' if codes else ''}{' '.join(reasons[code] for code in codes)}",
-            reason=codes or [now.value],
+            # One alone: of several values the catalog's text takes any.
+            reason=codes[0] if codes else now.value,
+            evidence={"reasons": codes},
         )
 
     async def load(self) -> "tuple[Breaker, Spent] | None":
