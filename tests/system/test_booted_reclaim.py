@@ -202,7 +202,7 @@ def test_anybody_sees_the_verdicts_without_names_and_root_alone_acts(node: Node)
     assert history.status == 4
     assert "may not read the system's journal" in history.err
     history = machine.call("devwardctl", "history", "--vnpu", str(node.claimed.id))
-    assert "stays: A container of the Pod is running." in " ".join(history.out.split())
+    assert "stays: A container of the Pod is running" in " ".join(history.out.split())
 
     cursor = machine.cursor()
     for words, action in DENIED.items():

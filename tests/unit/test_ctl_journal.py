@@ -295,3 +295,16 @@ def test_a_real_journal_where_a_forged_record_is_not_believed() -> None:
     assert shown["bad time"] == "status 2\n"
     assert "noonish" in run.stderr
     assert "forged" not in run.stdout
+
+
+def test_who_may_read_no_journal_at_all_is_told_so(stand_in: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "status").write_text("1")
+    (tmp_path / "errors").write_text("No journal files were opened due to insufficient permissions.\n")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(journal, "unreadable_journal", lambda _: True)
+    made, _, err = context([], stand_in)
+    assert history.run(made) == ExitStatus.DENIED
+    assert "may not read the system's journal" in err.getvalue()
+    monkeypatch.setattr(journal, "unreadable_journal", lambda _: False)
+    with pytest.raises(Failure, match="No journal files"):
+        history.run(made)

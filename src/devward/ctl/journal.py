@@ -112,6 +112,9 @@ def _matching(query: Query, environ: Mapping[str, str]) -> Iterator[Record]:
         raise Failure(ExitStatus.UNHEALTHY, f"{PROGRAM} cannot be run: {error.strerror}.", "It belongs to the package systemd.") from error
     if process.returncode != 0:
         said = process.stderr.decode(errors="replace").strip().partition("\n")[0]
+        if "insufficient permissions" in said and unreadable_journal(query):
+            # Where a user has no journal of his own either, journalctl fails. To callers it is the same.
+            return
         raise Failure(
             ExitStatus.USAGE if "parse" in said else ExitStatus.UNHEALTHY,
             f"{PROGRAM} failed: {printable(said) or f'status {process.returncode}'}",
