@@ -8,7 +8,9 @@ Prints a line when both listen; each line of input is answered by the requests s
     host BOOT MACHINE     the Node is this host's from now on
     beat                  HAMi reports once more
     always KIND FAULT     requests of a kind are answered so; `good`: truly again
-    pods NAME[@CARD]...   the node has these of its recorded Pods and no others; those with a number have that NPU instead of the first one
+    pods NAME[=OTHER][@CARD]...
+                          the node has these of its recorded Pods and no others, with the status of another one where that is said; those
+                          with a number have that NPU instead of the first one
     set KIND PATH VALUE   an answer has a value, of JSON without a space, at a path with `|` between its keys; without a value: has it not
 """
 
@@ -63,10 +65,13 @@ def know(name: str) -> None:
 def chosen(wanted: list[str]) -> bytes:
     """Return a list of recorded Pods, by their names, each with the card that is said."""
     document = json.loads(pods_of(STATE))
-    by_name = {pod["metadata"]["name"]: json.dumps(pod) for pod in document["items"]}
+    by_name = {pod["metadata"]["name"]: pod for pod in document["items"]}
     document["items"] = []
-    for name, _, card in (text.partition("@") for text in wanted):
-        document["items"].append(json.loads(by_name[name].replace(DIES[0], DIES[int(card or 0)])))
+    for text in wanted:
+        who, _, card = text.partition("@")
+        name, _, other = who.partition("=")
+        pod = by_name[name] | {"status": by_name[other or name]["status"]}
+        document["items"].append(json.loads(json.dumps(pod).replace(DIES[0], DIES[int(card or 0)])))
     return json.dumps(document).encode()
 
 

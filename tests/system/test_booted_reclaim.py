@@ -9,14 +9,15 @@ import json
 import os
 import re
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from nspawn_machine import Machine, until
-from nspawn_owned import BROKER, BUNDLES, CHECKPOINT, TEMPLATE, Owned
+from nspawn_machine import until
+from nspawn_owned import BROKER, BUNDLES, CHECKPOINT, KUBECONFIG, TEMPLATE, Owned
 
 from devward import __version__, names
 from sim.dcmi_simulator import Vnpu
@@ -59,9 +60,10 @@ class Node:
 
         def holds() -> object:
             self.owned.tell("beat")
-            return condition()
+            # A look comes once a second, and the journal is dear to read.
+            return condition() or time.sleep(0.3)
 
-        until(holds, f"{what}; {self.owned.blocked()}")
+        until(holds, what)
 
     def verdict(self, vnpu: Vnpu) -> str:
         path = f"{names.ROOT_PATH}/vnpu/v{vnpu.id:04d}"
@@ -100,7 +102,9 @@ ROWS = (
     ),
     Row("node-boot-differs", f"api: host {OTHER_BOOT} MACHINE", "api: host BOOT MACHINE"),
     Row("checkpoint-not-json", f"cp {CHECKPOINT} /root/good; truncate -s -9 {CHECKPOINT}", f"mv /root/good {CHECKPOINT}"),
-    Row("api-server-error", "api: always node server-error", "api: always node good"),
+    Row("api-connection-refused", f"cp {KUBECONFIG} /root/good; sed -i 's/1:[0-9]*/1:9/' {KUBECONFIG}", f"mv /root/good {KUBECONFIG}"),
+    # What is eligible on each of the node's cards at a time is too much.
+    Row("mass-reclaim", "api: pods running=done runerror@1", "devwardctl reclaim release"),
 )
 
 
@@ -148,6 +152,8 @@ def test_every_refusal_is_read_in_the_journal_with_its_sentence_and_what_to_do(n
         do(node, row.begin)
         node.until(lambda row=row: is_blocked(row.reason), row.reason)  # type: ignore[misc]
         do(node, row.end)
+    assert node.records("mass-reclaim")
+    do(node, "api: pods running runerror@1")
     told |= {"kill-switch", *(row.reason for row in ROWS)}
     assert all(node.owned.is_there(one) for one in (node.claimed, node.orphan, node.pinned, node.held, node.strange))
     assert not node.records("vnpu-reclaim")
@@ -159,7 +165,7 @@ def test_every_refusal_is_read_in_the_journal_with_its_sentence_and_what_to_do(n
         advice = machine.run("devwardctl", "explain", reason)
         assert "What to do" in advice, advice
         sentence = next(one["MESSAGE"] for kind in ("reclaim-blocked", "vnpu-kept") for one in node.records(kind, DEVWARD_REASON=reason))
-        assert re.search(r": [A-Z].*\.$", sentence), sentence
+        assert re.search(r": \w.*\.$", sentence), sentence
     assert "@DEVWARD" not in text
 
 
@@ -193,7 +199,9 @@ def test_anybody_sees_the_verdicts_without_names_and_root_alone_acts(node: Node)
     for vnpu, verdict in ((node.orphan, "eligible"), (node.pinned, "pinned"), (node.claimed, "protected"), (node.strange, "unmanaged")):
         assert re.search(rf"^v{vnpu.id:04d} .* {verdict} ", shown, re.MULTILINE), shown
     assert "kill-switch" in machine.call("devwardctl", "status", user=USER).text
-    assert "kill-switch" in machine.run("devwardctl", "reclaim", "status", user=USER)
+    status = machine.run("devwardctl", "reclaim", "status", user=USER)
+    assert "kill-switch" in status
+    assert re.search(rf"Pod +{UIDS['runerror']} +[12] ", status), "who leaves them behind"
     explained = {user: machine.run("devwardctl", "explain", f"v{node.claimed.id:04d}", user=user) for user in ("", USER)}
     assert "default/running" in explained[""]
     assert "running" in explained[USER]
@@ -237,7 +245,7 @@ def test_what_a_failing_pod_left_behind_is_reclaimed_once_it_can_be_recorded(nod
     lines = machine.run("journalctl", "--output=cat", "--no-pager", f"--after-cursor={node.cursor}", "_TRANSPORT=stdout")
     assert "The journal did not take the record of what was about to be done" in lines
 
-    intent, success = node.records("vnpu-reclaim")
+    intent, success = (one for one in node.records("vnpu-reclaim", DEVWARD_VNPU=str(node.orphan.id)) if one["DEVWARD_OUTCOME"] != "failure")
     assert (intent["DEVWARD_OUTCOME"], success["DEVWARD_OUTCOME"]) == ("intent", "success")
     assert intent["DEVWARD_REQUEST_ID"] == success["DEVWARD_REQUEST_ID"]
     for record in (intent, success):
@@ -252,8 +260,7 @@ def test_what_a_failing_pod_left_behind_is_reclaimed_once_it_can_be_recorded(nod
     assert evidence["recreate"] in text
     shown = " ".join(machine.run("devwardctl", "history", "--request", success["DEVWARD_REQUEST_ID"]).split())
     assert f"vNPU {node.orphan.id} ({TEMPLATE}) of card p001 was destroyed" in shown
-    status = machine.run("devwardctl", "reclaim", "status")
-    assert UIDS["runerror"] in status
+    assert f" {node.orphan.id} " in machine.run("devwardctl", "reclaim", "status", user=USER)
     assert all(owned.is_there(one) for one in (node.claimed, node.pinned, node.strange))
 
 
@@ -265,18 +272,22 @@ def broker_records(node: Node) -> list[dict[str, Any]]:
 def test_an_upgrade_waits_for_a_destruction(node: Node) -> None:
     machine, owned = node.machine, node.owned
     machine.run("rm", "-f", names.KILL_SWITCH)
-    node.until(lambda: node.verdict(node.claimed) == "protected", "all is known")
     before, cursor = machine.main_pid(), machine.cursor()
     owned.simulator.clear_calls()
     owned.simulator.fault(DESTROY, "hang", effect=True)
     orphan = owned.create(owned.chips[1])
-    with upgrade_at(node, lambda: owned.simulator.calls(DESTROY)) as (upgrade, dpkg_waits):
-        dpkg_waits()
-        assert machine.run("cat", f"/proc/{before}/comm")
-        assert owned.is_there(orphan)
-        owned.simulator.clear_faults()
+    node.until(lambda: owned.simulator.calls(DESTROY), "the destruction begins")
+    command = machine.enter("dpkg", "--install", machine.package(__version__))
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as upgrade:
+        try:
+            until(lambda: machine.unit("ActiveState") == "deactivating", "devward is told to end")
+            until(lambda: machine.unit("ActiveState", BROKER) in ("deactivating", "inactive", "failed"), "the broker is told to end")
+            (call,) = owned.simulator.calls(DESTROY)
+            assert (call.code, upgrade.poll(), machine.main_pid()) == (None, None, before), "all of them wait"
+        finally:
+            owned.simulator.clear_faults()
         out, _ = upgrade.communicate(timeout=60)
-        assert upgrade.returncode == 0, out
+    assert upgrade.returncode == 0, out
     assert not owned.is_there(orphan)
     owned.drop_node(orphan)
     machine.active_again(after=before)
@@ -285,22 +296,3 @@ def test_an_upgrade_waits_for_a_destruction(node: Node) -> None:
     assert (success["DEVWARD_OUTCOME"], success["DEVWARD_REQUEST_ID"]) == ("success", intent["DEVWARD_REQUEST_ID"])
     assert len(owned.simulator.calls(DESTROY)) == 1
     owned.wait_shown()
-
-
-@contextlib.contextmanager
-def upgrade_at(node: Node, begins: Callable[[], object]) -> "Iterator[tuple[subprocess.Popen[str], Callable[[], None]]]":
-    """Install the package anew as soon as something has begun; the second value waits until devward is being stopped."""
-    machine: Machine = node.machine
-    node.until(begins, "it begins")
-    command = machine.enter("dpkg", "--install", machine.package(__version__))
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-
-        def wait() -> None:
-            until(lambda: machine.unit("ActiveState") == "deactivating", "devward is being stopped")
-            until(lambda: machine.unit("ActiveState", BROKER) in ("deactivating", "inactive", "failed"), "the broker is told to end")
-            assert process.poll() is None
-
-        try:
-            yield process, wait
-        finally:
-            node.owned.simulator.clear_faults()

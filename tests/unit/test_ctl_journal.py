@@ -305,6 +305,10 @@ def test_who_may_read_no_journal_at_all_is_told_so(stand_in: dict[str, str], tmp
     made, _, err = context([], stand_in)
     assert history.run(made) == ExitStatus.DENIED
     assert "may not read the system's journal" in err.getvalue()
+    (tmp_path / "errors").write_text("Failed to parse timestamp: noon\n")
+    with pytest.raises(Failure, match="noon"):
+        history.run(made)
+    (tmp_path / "errors").write_text("No journal files were opened due to insufficient permissions.\n")
     monkeypatch.setattr(journal, "unreadable_journal", lambda _: False)
     with pytest.raises(Failure, match="No journal files"):
         history.run(made)

@@ -78,6 +78,18 @@ def test_an_orphan_is_destroyed_after_its_wait_in_the_order_of_the_contract(play
     play(test)
 
 
+def test_what_stays_is_on_record_once_with_its_reason(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        scene.world.cards = tuple(claimed(card, RUNNING) for card in scene.world.cards)
+        await scene.wait(1200)
+        (told,) = scene.records("vnpu-kept")
+        assert (told["DEVWARD_VNPU"], told["DEVWARD_CARD"], told["DEVWARD_POD_UID"]) == (["100", "101"], ["p000"], [RUNNING.uid])
+        assert told["DEVWARD_REASON"] == ["running"]
+        assert told["MESSAGE"] == ["vNPUs 100, 101 of card p000 stay: A container of the Pod is running."]
+
+    play(test, World(vnpus=(vnpu_of(100), vnpu_of(101))))
+
+
 def test_the_intent_is_on_record_before_the_broker_is_asked(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         async def look() -> None:

@@ -380,6 +380,33 @@ def test_each_reason_is_on_record_when_it_comes(play: Play) -> None:
     play(test)
 
 
+def test_a_reason_that_comes_and_goes_hides_no_other(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        desk.switch.touch()
+        await desk.wait(3)
+        for _ in range(10):
+            desk.world.unknowns = (unknown("flaps"),)
+            await desk.look(1)
+            desk.world.unknowns = ()
+            await desk.look(1)
+        desk.world.unknowns = (unknown("stays"),)
+        await desk.look(1)
+        told = [one["DEVWARD_REASON"][0] for one in desk.scene.records("reclaim-blocked")]
+        assert told == ["kill-switch", *["flaps"] * 6, "stays"]
+
+    play(test)
+
+
+def test_once_nobody_looks_any_more_no_reason_is_made_up(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.wait(3)
+        desk.reconciler.forget()
+        (told,) = desk.scene.records("reclaim-blocked")
+        assert told["DEVWARD_REASON"] == ["not-evaluated"]
+
+    play(test)
+
+
 def test_a_mode_that_only_observes_from_the_start_is_on_record(play: Play) -> None:
     async def test(desk: Desk) -> None:
         await desk.wait(3)

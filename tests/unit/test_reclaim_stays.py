@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from devward.cluster.claims import Standing
 from devward.cluster.evidence import Finding
 from devward.npu.views import Use
 from devward.reclaim.look import PinHold
@@ -127,3 +128,11 @@ def test_those_that_nothing_tells_from_others_are_told_of_by_their_names() -> No
     assert teller.look() == []
     assert [(stay.reason, stay.vdevs) for stay in teller.look()] == [("identity-unknown", (100,)), ("pinned", (101,))]
     assert teller.look() == []
+
+
+def test_of_many_pods_a_few_are_named() -> None:
+    teller = Teller()
+    crowd = tuple(claim(Standing.PROTECTED, uid=f"pod-{number:02d}") for number in range(20))
+    teller.look(claims=crowd)
+    (stay,) = teller.look(claims=crowd)
+    assert stay.pods == tuple(f"pod-{number:02d}" for number in range(8))

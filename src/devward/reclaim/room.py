@@ -343,7 +343,7 @@ class ReclaimRoom:
         return dict(zip(allowed.reasons, allowed.sentences, strict=True))
 
     def _record_state(self, before: ReclaimState | None, told: frozenset[str]) -> None:
-        now, reasons = self.state, self._reasons()
+        now, reasons = self.state, self._reasons() or dict(self.blocked)
         is_free = now is ReclaimState.ENFORCING
         # What is new comes first, each the weightiest first. Sentences may name a Pod, as findings do.
         codes = sorted(reasons, key=told.__contains__)
