@@ -73,6 +73,12 @@ class Node:
         return self.machine.records(self.cursor, DEVWARD_EVENT=event, **fields)
 
 
+@pytest.fixture(scope="module", name="release")
+def _release() -> str:
+    """Once: what differs between the releases is tried elsewhere."""
+    return "12"
+
+
 @pytest.fixture(name="node", scope="module")
 def _node(release: str, debs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     with Owned.booted(release, debs, tmp_path_factory.mktemp("reclaim")) as owned:
@@ -162,11 +168,11 @@ def test_every_refusal_is_read_in_the_journal_with_its_sentence_and_what_to_do(n
     text = machine.run("journalctl", "--catalog", "--no-pager", f"--after-cursor={node.cursor}", "--unit=devward.service")
     for reason in told:
         assert f"devwardctl explain {reason}\n" in text, reason
-        advice = machine.run("devwardctl", "explain", reason)
-        assert "What to do" in advice, advice
         sentence = next(one["MESSAGE"] for kind in ("reclaim-blocked", "vnpu-kept") for one in node.records(kind, DEVWARD_REASON=reason))
         assert re.search(r": \w.*\.$", sentence), sentence
     assert "@DEVWARD" not in text
+    for reason in ("hami-locked", "checkpoint-not-json"):
+        assert "What to do" in machine.run("devwardctl", "explain", reason)
 
 
 @contextlib.contextmanager
