@@ -358,7 +358,7 @@ def test_what_is_measured_of_it(play: Play) -> None:
 def test_each_reason_is_on_record_when_it_comes(play: Play) -> None:
     async def test(desk: Desk) -> None:
         await desk.wait(3)
-        await desk.room.pause(request(), 600, "a look around")
+        await desk.room.actions.pause(request(), 600, "a look around")
         desk.switch.touch()
         await desk.wait(3)
         desk.world.unknowns = (unknown("made-up"),)
