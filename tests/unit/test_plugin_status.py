@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from devward.metrics import PluginMeasures
-from devward.plugin.status import PROBLEM_TEXT, PluginProblem, PluginStatus, RegistrationState, measures, not_ready
+from devward.plugin.measured import measures
+from devward.plugin.status import PROBLEM_TEXT, PluginProblem, PluginStatus, RegistrationState, not_ready
 
 READY = PluginStatus("a/b", state=RegistrationState.REGISTERED, streams=1, last_check_usec=1, healthy_slots=0, slots=2)
 

@@ -17,6 +17,7 @@ from devward.cdi.sources import qualified
 from devward.clock import Clock
 from devward.metrics import PluginMeasures
 from devward.model import ActionRequest, DeviceKind, SpecView, Trigger
+from devward.plugin import measured
 from devward.plugin import status as standing
 from devward.plugin.decision import Vouched
 from devward.plugin.settings import PluginSettings
@@ -124,7 +125,7 @@ class PluginRoom:
     def measures(self) -> PluginMeasures | None:
         """Return what is measured of the plugin since devwardd started, however often it began anew; None while it is off."""
         status = self.status
-        return standing.measures(status, self._ended.get(status.resource)) if status is not None else None
+        return measured.measures(status, self._ended.get(status.resource)) if status is not None else None
 
     def not_ready(self) -> tuple[str, ...]:
         """Return why the plugin is not ready, as `subject: code`; empty where it is, and while it is off."""
@@ -201,7 +202,7 @@ class PluginRoom:
             self._fault = None
             await plugin.close()
             self._plugin = None
-            self._ended[settings.resource] = standing.measures(plugin.status, self._ended.get(settings.resource))
+            self._ended[settings.resource] = measured.measures(plugin.status, self._ended.get(settings.resource))
             self._on_change()
 
     def _tell(self) -> None:

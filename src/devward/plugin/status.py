@@ -6,8 +6,6 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from devward.metrics import PluginMeasures
-
 
 class RegistrationState(StrEnum):
     """Whether the kubelet knows the plugin."""
@@ -124,18 +122,3 @@ def not_ready(status: PluginStatus) -> tuple[str, ...]:
     if status.slots and not status.last_check_usec:
         reasons.append(f"device plugin: {PluginProblem.NOT_CHECKED}")
     return tuple(reasons)
-
-
-def measures(status: PluginStatus, before: PluginMeasures | None = None) -> PluginMeasures:
-    """Return what of it is written down for Prometheus; `before` is that of all that served the resource earlier and have ended."""
-    return PluginMeasures(
-        resource=status.resource,
-        registered=status.state is RegistrationState.REGISTERED,
-        streams=status.streams,
-        healthy_slots=status.healthy_slots,
-        slots=status.slots,
-        registrations=status.registrations + (before.registrations if before is not None else 0),
-        failures=status.failures + (before.failures if before is not None else 0),
-        given=status.given + (before.given if before is not None else 0),
-        refused=status.refused + (before.refused if before is not None else 0),
-    )
