@@ -303,7 +303,8 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "reclaim", "mode", "enforce", _choice(ReclaimMode), "enforce, observe or off",
-        "enforce: destroy vNPUs that nobody owns. observe: judge them, wait and tell, and destroy nothing. off: do none of that."
+        "enforce: destroy vNPUs that nobody owns. observe: judge them, wait and tell, and destroy nothing. off: only show the"
+        " verdicts."
         " SetReclaimMode overrides this until it is called again, over a restart too.",
     ),
     Key(

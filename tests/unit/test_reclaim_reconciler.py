@@ -90,6 +90,17 @@ def test_what_stays_is_on_record_once_with_its_reason(play: Callable[..., None])
     play(test, World(vnpus=(vnpu_of(100), vnpu_of(101))))
 
 
+def test_what_stays_is_not_on_record_where_reclaiming_is_off(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        scene.world.settings = replace(scene.world.settings, mode=ReclaimMode.OFF)
+        scene.world.cards = tuple(claimed(card, RUNNING) for card in scene.world.cards)
+        await scene.wait(1200)
+        assert scene.verdict() == "protected", "it is shown all the same"
+        assert scene.records("vnpu-kept") == []
+
+    play(test)
+
+
 def test_the_intent_is_on_record_before_the_broker_is_asked(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         async def look() -> None:
@@ -436,6 +447,9 @@ def test_the_hour_has_its_limit_over_a_restart(play: Callable[..., None]) -> Non
     async def test(scene: Scene) -> None:
         await scene.wait(720)
         assert scene.destroyed == [100, 101]
+        await scene.wait(300)
+        told = [(record["DEVWARD_VNPU"], record["DEVWARD_REASON"]) for record in scene.records("reclaim-refused")]
+        assert [one for one in told if one[1] == ["limit-per-hour"]] == [([str(vdev)], ["limit-per-hour"]) for vdev in range(102, 106)]
         scene.world.left = scene.world.kept[-1]
         scene.started()
         await scene.wait(720)

@@ -208,8 +208,8 @@ def test_before_any_look_there_is_little_to_show(play: Play, mode: ReclaimMode, 
         room = desk.room
         assert (room.mode, room.state, room.blocked, room.findings()) == (mode, state, (), ())
         assert room.explain("v0100", full=True) == {"evidence": None}
-        shown = desk.npus.vnpus()
-        assert room.judged(shown) is shown
+        shown = room.judged(desk.npus.vnpus())
+        assert [(one.verdict.value, one.verdict_reason) for one in shown] == [("unknown", "not-evaluated")]
         assert await desk.acted(room.actions.reclaim_orphans(request(), dry_run=False, shorten=False)) == []
         assert await desk.acted(room.actions.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=False)) == [
             (Outcome.FAILURE, "not-evaluated")
@@ -593,7 +593,7 @@ def test_a_verdict_is_on_the_very_vnpu_and_in_use_now_is_in_use(play: Play) -> N
         (used,) = desk.room.judged([replace(view_of(ONE), use=Use.IN_USE)])
         assert (used.verdict.value, used.eligible_at_usec) == ("in-use", 0)
         (other,) = desk.room.judged([replace(view_of(ONE), identity="another")])
-        assert (other.verdict.value, other.verdict_reason) == ("unknown", "")
+        assert (other.verdict.value, other.verdict_reason) == ("unknown", "not-evaluated")
 
     play(test)
 

@@ -125,5 +125,5 @@ class VnpuView:
     grace_start_usec: int
     confirmations: int
     eligible_at_usec: int
-    #: Why the verdict is what it is, as a code of devward.reclaim; empty before the first judgement. `reason` is why it is not vouched for.
+    #: Why the verdict is what it is, as a code of devward.reclaim, which puts it in. `reason` is why it is not vouched for.
     verdict_reason: str = ""

@@ -6,7 +6,7 @@ decided is decided in the pure rooms beside this one; here is the order of thing
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,7 +16,7 @@ from devward.cluster.life import Life
 from devward.cluster.owners import Seen
 from devward.cluster.views import Unknown
 from devward.config import ReclaimConfig
-from devward.model import ActionRequest, Trigger
+from devward.model import ActionRequest, ReclaimMode, Trigger
 from devward.npu.facts import Expected, Outcome
 from devward.npu.inventory import Picture
 from devward.npu.numbering import vfid_of
@@ -28,7 +28,7 @@ from devward.reclaim.contract import Chosen, Go, Prepared, Refuse
 from devward.reclaim.controls import Controls, Permission, Switch, permission
 from devward.reclaim.counters import Counters
 from devward.reclaim.history import Fate, Gone, History
-from devward.reclaim.limits import Allowance, Breaker, Due, Rates, Spent
+from devward.reclaim.limits import LIMIT_TEXT, Allowance, Breaker, Due, Limit, Rates, Spent
 from devward.reclaim.look import Cut, Interruption, Look, Reach, container_key, take_look
 from devward.reclaim.verdict import Judgement
 from devward.reclaim.warden import Warden
@@ -208,7 +208,8 @@ class Reconciler:
         self._notice(controls)
         look = self._look(seen)
         self._take_in(look, seen, controls)
-        self._spent, self._left = limits.begin_cycle(self._spent), {}
+        before, self._left = self._left, {}
+        self._spent = limits.begin_cycle(self._spent)
         eligible = limits.due(self.standing.judgements, self._progress)
         if not eligible:
             self._is_journal_refusing = self._is_unsaved = False
@@ -220,6 +221,7 @@ class Reconciler:
             return
         choice = limits.choose(eligible, self._spent, self._rates, self._clock.monotonic())
         self._left = {identity: reached.value for identity, reached in choice.left.items()}
+        self._tell_of_limits(eligible, before)
         for due in choice.chosen:
             if not await self._reclaim(due, again):
                 break
@@ -306,7 +308,8 @@ class Reconciler:
             # Where nothing was seen of the NPUs nothing went.
             self._history, went = history.see(self._history, look, self._progress, judgements)
             self._tell_of(went, look)
-        self._tell_what_stays(look, judgements)
+        if controls.mode is not ReclaimMode.OFF:
+            self._tell_what_stays(look, judgements)
         self._publish(look, seen, controls, judgements)
 
     def _publish(self, look: Look, seen: Seen, controls: Controls, judgements: Mapping[str, Judgement] | None = None) -> None:
@@ -458,7 +461,7 @@ class Reconciler:
         self._audit.transition(
             f"reclaiming of vNPU {due.vdev}",
             "reclaim-refused",
-            f"vNPU {due.vdev} of card {due.card} is not destroyed after all: {sentence}",
+            f"vNPU {due.vdev} of card {due.card} is not destroyed: {sentence}",
             vnpu=str(due.vdev),
             card=due.card,
             reason=code,
@@ -496,6 +499,13 @@ class Reconciler:
                 pod_uid=one.pods,
                 reason=one.reason,
             )
+
+    def _tell_of_limits(self, eligible: Sequence[Due], before: Mapping[str, str]) -> None:
+        """Put on record that the hour allows no more, once; the other limits are over with the cycle."""
+        code = Limit.PER_HOUR
+        for due in eligible:
+            if self._left.get(due.identity) == code != before.get(due.identity):
+                self._refused(due, code.value, LIMIT_TEXT[code])
 
     async def finish(self) -> None:
         """Wait for a destruction that is under way, for as long as stopping may take; then the broker is left alone with it."""

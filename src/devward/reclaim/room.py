@@ -147,11 +147,10 @@ class ReclaimRoom:
 
     def judged(self, vnpus: "Sequence[VnpuView]") -> "Sequence[VnpuView]":
         """Return the vNPUs with the verdicts on them. What was judged was of one moment: what is in use by now is in use."""
-        if self._reconciler is None or not self._reconciler.standing.judgements:
-            return vnpus
+        judgements = self._reconciler.standing.judgements if self._reconciler is not None else {}
         before, self._judged = self._judged, {}
         for vnpu in vnpus:
-            judgement = self._reconciler.standing.judgements.get(vnpu.name)
+            judgement = judgements.get(vnpu.name)
             known = before.get(vnpu.name)
             is_same = known is not None and known[0] is vnpu and known[1] is judgement
             self._judged[vnpu.name] = known if is_same and known is not None else (vnpu, judgement, _judged(vnpu, judgement))
@@ -430,12 +429,13 @@ class ReclaimRoom:
 
 
 def _judged(vnpu: "VnpuView", judgement: "Judgement | None") -> "VnpuView":
-    """Return a vNPU with the verdict on it, if that is on this very one."""
+    """Return a vNPU with the verdict on it, if that is on this very one; else with why there is none."""
     from devward.npu.views import Use, Verdict
     from devward.reclaim.reasons import Why
 
     if judgement is None or judgement.identity not in ("", vnpu.identity):
-        return vnpu
+        unjudged = {Verdict.IN_USE: Why.DRIVER_SAYS_USED, Verdict.PINNED: Why.PINNED}
+        return replace(vnpu, verdict_reason=unjudged.get(vnpu.verdict, Why.NOT_EVALUATED).value)
     if vnpu.use is Use.IN_USE and judgement.verdict.value != Verdict.IN_USE:
         return replace(vnpu, verdict=Verdict.IN_USE, verdict_reason=Why.DRIVER_SAYS_USED.value)
     return replace(
