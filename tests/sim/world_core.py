@@ -117,7 +117,7 @@ class Core:
         self._judgements = judge(self._progress, look, self._bounds)
         self._history, _ = see(self._history, look, self._progress, self._judgements)
         eligible = due(self._judgements, self._progress)
-        self._breaker = watch_look(self._breaker, eligible, look)
+        self._breaker = watch_look(self._breaker, eligible, look, self._judgements.values())
         self._keep()
         return eligible
 

@@ -69,6 +69,7 @@ def test_another_boot_keeps_the_breaker_alone() -> None:
         {**GOOD, "tries": [-1.0]},
         {**GOOD, "tries": [float("nan")]},
         {**GOOD, "tries": [float("inf")]},
+        {**GOOD, "tries": [10**400]},
         {**GOOD, "tries": [1.0] * 10_001},
     ],
 )

@@ -23,6 +23,7 @@ from devward.reclaim.limits import (
     choose,
     due,
     limit,
+    recalled,
     reclaimed_cards,
     release,
     sentence,
@@ -31,6 +32,8 @@ from devward.reclaim.limits import (
     watch_look,
 )
 from devward.reclaim.look import Reach
+from devward.reclaim.reasons import Verdict
+from devward.reclaim.verdict import Judgement
 from sim.reclaim_desk import RUNNING, ReclaimDesk, card_of, unmanaged, vnpu_of
 
 NOW = 50_000.0
@@ -318,10 +321,31 @@ def test_after_a_boot_the_breaker_holds_and_nothing_is_agreed_to() -> None:
 def test_a_look_says_what_lasts_and_whether_it_is_whole() -> None:
     vnpus = (vnpu_of(100, lasting="a"), vnpu_of(116, lasting="b"))
     look = ReclaimDesk(vnpus=vnpus).see(1.0)
-    breaker = watch_look(Breaker(), [one(vnpu.identity, index, vdev=vnpu.vdev) for index, vnpu in enumerate(vnpus)], look)
+    breaker = watch_look(Breaker(), [one(vnpu.identity, index, vdev=vnpu.vdev) for index, vnpu in enumerate(vnpus)], look, [])
     assert sorted(breaker.held) == [Held(vnpu.card, vnpu.vdev, vnpu.identity, vnpu.lasting) for vnpu in vnpus]
-    assert watch_look(breaker, [], replace(look, vnpus=())).held == frozenset()
-    assert watch_look(breaker, [], replace(look, vnpus=(), is_whole=False)).held == breaker.held
+    assert watch_look(breaker, [], replace(look, vnpus=()), []).held == frozenset()
+    assert watch_look(breaker, [], replace(look, vnpus=(), is_whole=False), []).held == breaker.held
+
+
+@pytest.mark.parametrize("verdict", Verdict)
+def test_what_somebody_is_seen_to_have_is_neither_held_nor_agreed_to_any_more(verdict: Verdict) -> None:
+    """Evidence that changes its mind twice is what the breaker is there for; and what is pinned is not what is agreed to."""
+    vnpus = (vnpu_of(100, lasting="a"), vnpu_of(116, lasting="b"))
+    look = ReclaimDesk(vnpus=vnpus).see(1.0)
+    held = frozenset(Held(vnpu.card, vnpu.vdev, vnpu.identity, vnpu.lasting) for vnpu in vnpus)
+    judgement = Judgement(vnpus[0].name, vnpus[0].identity, vnpus[0].card, 100, verdict, "", "")
+    found = watch_look(Breaker(is_latched=True, held=held, agreed=held), [], look, [judgement])
+    is_had = verdict in (Verdict.IN_USE, Verdict.PINNED, Verdict.OWNED, Verdict.PROTECTED)
+    assert sorted(one.vdev for one in found.held) == sorted(one.vdev for one in found.agreed) == ([116] if is_had else [100, 116])
+    assert found.is_latched
+
+
+def test_what_latched_before_the_earlier_run_was_read_stays_latched() -> None:
+    eligible = on(0, 1, 2)
+    latched = watch(Breaker(), eligible, 16, present(*eligible))
+    kept = Breaker(agreed=frozenset({Held("p009", 244, "", "x")}))
+    assert recalled(latched, kept) == replace(latched, agreed=kept.agreed)
+    assert recalled(Breaker(), latched) == latched
 
 
 def test_the_sentence_names_the_cards_the_vnpus_and_what_to_do() -> None:

@@ -508,6 +508,19 @@ def test_what_an_earlier_run_left_is_asked_for_until_it_is_told(play: Callable[.
     play(test)
 
 
+def test_what_latched_before_that_was_told_holds_on(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        scene.world.left = None
+        await scene.wait(660)
+        assert scene.reconciler.breaker.is_latched
+        scene.world.left = (Breaker(), Spent())
+        await scene.wait(660)
+        assert scene.reconciler.breaker.is_latched
+        assert scene.destroyed == []
+
+    play(test, World(cards=tuple(map(card_of, range(3))), vnpus=(vnpu_of(100), vnpu_of(116), vnpu_of(132))))
+
+
 def test_what_an_earlier_run_left_is_not_written_over_unread(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         scene.world.left = None

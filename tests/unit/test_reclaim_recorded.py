@@ -106,7 +106,7 @@ class Cycles:
         look, snapshot = self.gather(state, change, after, **more)
         self.take(look)
         eligible = due(self.judgements, self.progress)
-        self.breaker = watch_look(self.breaker, eligible, look)
+        self.breaker = watch_look(self.breaker, eligible, look, self.judgements.values())
         self.controls = replace(self.controls, is_breaker_latched=self.breaker.is_latched)
         if permission(self.controls, snapshot.unknowns).may_destroy:
             self.spent = begin_cycle(self.spent)

@@ -26,6 +26,7 @@ from devward.reclaim import actions
 from devward.reclaim import room as module
 from devward.reclaim.contract import Refuse
 from devward.reclaim.controls import Switch
+from devward.reclaim.limits import Breaker, Spent
 from devward.reclaim.look import VnpuFacts
 from devward.reclaim.reconciler import Reconciler
 from devward.reclaim.room import ReclaimRoom
@@ -457,6 +458,20 @@ def test_a_damaged_file_stops_all_until_an_administrator_enforces(play: Play) ->
         await desk.wait(12)
         assert len(desk.told) == 1
         assert len(json.loads(desk.file.read_text())["tries"]) == 1
+
+    play(test)
+
+
+def test_a_damaged_file_is_not_hidden_by_what_is_kept_later(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        desk.file.write_text("{")
+        await desk.look()
+        assert not await desk.room.keep(Breaker(is_latched=True), Spent())
+        assert desk.file.read_text() == "{"
+        desk.scene.journal._path = "/nonexistent/socket"
+        await desk.room.actions.set_mode(request(), ReclaimMode.OBSERVE)
+        assert desk.file.read_text() == "{", "and only enforcing goes on without it"
+        assert [code for code, _ in desk.room.blocked][-1] == "state-damaged"
 
     play(test)
 

@@ -1,7 +1,7 @@
 """What an administrator asks of reclaiming: vNPUs to be reclaimed, the breaker's release, a mode, a pause. Each goes the loop's own way."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,14 +36,14 @@ class ReclaimActions:
         clock: Clock,
         reconciler: "Callable[[], Reconciler | None]",
         is_damaged: Callable[[], bool],
-        on_enforced: Callable[[], None],
+        go_on_without: Callable[[], Awaitable[None]],
         look: Callable[[], bool],
         on_change: Callable[[], None],
     ) -> None:
         """Load nothing yet.
 
         `reconciler` returns the loop, None before there was any NPU. `is_damaged` tells whether what an earlier run of it left cannot be
-        read; `on_enforced` that an administrator goes on without it. `look` has everything looked at soon; False: nobody looks.
+        read; `go_on_without` writes it anew. `look` has everything looked at soon; False: nobody looks.
         """
         self._npus = npus
         self._remembered = remembered
@@ -51,7 +51,7 @@ class ReclaimActions:
         self._clock = clock
         self._reconciler_now = reconciler
         self._is_damaged = is_damaged
-        self._on_enforced = on_enforced
+        self._go_on_without = go_on_without
         self._look = look
         self._on_change = on_change
         #: Those that wait for the end of a cycle.
@@ -204,10 +204,15 @@ class ReclaimActions:
 
     async def set_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
         """Set the mode over the configuration's, until it is set again. To enforce is to take the pins that there are for all of them."""
-        # Where it was not read, and not found damaged, it is not written over, and the problem stays.
-        if mode is ReclaimMode.ENFORCE and self._is_damaged() and self._reconciler is not None and await self._reconciler.keep():
-            self._on_enforced()
-        return await self._change(request, "SetReclaimMode", f": {mode}", lambda state: state.with_reclaim_mode(mode))
+        is_accepting = mode is ReclaimMode.ENFORCE and self._is_damaged()
+        results = await self._change(request, "SetReclaimMode", f": {mode}", lambda state: state.with_reclaim_mode(mode))
+        # Only what is on record, and saved, ends what a damaged file stopped.
+        if is_accepting and all(result.outcome is not Outcome.FAILURE for result in results):
+            await self._go_on_without()
+            if self._reconciler is not None:
+                self._reconciler.noticed()
+            self._on_change()
+        return results
 
     async def pause(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
         """Destroy nothing for some seconds."""

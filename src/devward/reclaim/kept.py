@@ -3,7 +3,6 @@
 No progress of any vNPU does: each run begins to wait anew. A vNPU is found again by what lasts within a boot (npu/memory.py).
 """
 
-import math
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -13,6 +12,8 @@ from devward.text import printable
 VERSION: Final = 2
 #: More tries in an hour than any rate allows are not what we wrote.
 _MAX_MOMENTS: Final = 10_000
+#: Seconds since the boot that no clock of ours shows; an integer of JSON may be larger than any float.
+_LATEST: Final = 1e12
 #: vNPUs that are kept; a node has a few hundred at the most. What is left out is not agreed to.
 _MAX_HELD: Final = 2048
 
@@ -70,4 +71,4 @@ def _one_held(value: object) -> Held:
 
 
 def _is_moment(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LATEST

@@ -4,7 +4,7 @@ A try counts from before the broker is asked, whatever comes of it. Times are se
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -21,6 +21,8 @@ HOUR: Final = 3600.0
 BREAKER_CARDS: Final = 3
 #: The least number of cards of which more than half are too many.
 BREAKER_LEAST: Final = 2
+#: Somebody is seen to have it, or to keep it. What cannot be told is not among them: that is no news of a vNPU.
+_HAD: Final = frozenset({Verdict.IN_USE, Verdict.PINNED, Verdict.OWNED, Verdict.PROTECTED})
 #: vNPUs that a sentence names.
 _MAX_NAMED: Final = 16
 
@@ -182,20 +184,29 @@ class Breaker:
     agreed: frozenset[Held] = frozenset()
 
 
-def watch(breaker: Breaker, eligible: Iterable[Due], reclaimed_cards: int, present: Mapping[str, str], *, is_whole: bool = True) -> Breaker:
+def watch(
+    breaker: Breaker,
+    eligible: Iterable[Due],
+    reclaimed_cards: int,
+    present: Mapping[str, str],
+    *,
+    is_whole: bool = True,
+    had: Collection[str] = (),
+) -> Breaker:
     """Return the breaker with what is eligible now, be it deferred or not.
 
     `reclaimed_cards` is on how many cards vNPUs are reclaimed. `present` has the identity of every vNPU, and what the next run of the
-    daemon finds it again by (empty: nothing); `is_whole`: there are no others. Agreement goes with its vNPU.
+    daemon finds it again by (empty: nothing); `is_whole`: there are no others. Agreement goes with its vNPU, and ends where somebody is
+    seen to have it, or to keep it, which `had` names: that evidence changed its mind is what the breaker is there for.
     """
-    agreed = _found(breaker.agreed, present, is_whole=is_whole)
+    agreed = _found(breaker.agreed, present, is_whole=is_whole, had=had)
     known = {one.identity for one in agreed}
     fresh = [one for one in eligible if one.identity not in known]
     cards = len({one.card for one in fresh})
     is_mass = cards >= BREAKER_CARDS or (cards >= BREAKER_LEAST and 2 * cards > reclaimed_cards)
     if not (breaker.is_latched or is_mass):
         return Breaker(agreed=agreed)
-    held = _found(breaker.held, present, is_whole=is_whole)
+    held = _found(breaker.held, present, is_whole=is_whole, had=had)
     new = {Held(one.card, one.vdev, one.identity, present.get(one.identity, "")) for one in fresh}
     return Breaker(is_latched=True, held=held | new, agreed=agreed)
 
@@ -227,17 +238,23 @@ def sentence(breaker: Breaker) -> str:
     )
 
 
-def watch_look(breaker: Breaker, eligible: Iterable[Due], look: Look) -> Breaker:
-    """Return the breaker with what is eligible by a look."""
+def watch_look(breaker: Breaker, eligible: Iterable[Due], look: Look, judgements: Iterable[Judgement]) -> Breaker:
+    """Return the breaker with what is eligible by a look, and by the judgements of it."""
     present = {one.identity: one.lasting for one in look.vnpus if one.identity}
-    return watch(breaker, eligible, reclaimed_cards(look), present, is_whole=look.is_whole)
+    had = {one.identity for one in judgements if one.verdict in _HAD}
+    return watch(breaker, eligible, reclaimed_cards(look), present, is_whole=look.is_whole, had=had)
 
 
-def _found(of: Iterable[Held], present: Mapping[str, str], *, is_whole: bool) -> frozenset[Held]:
-    """Return those that are there, or may be, and what an earlier run left as this one knows it."""
+def recalled(breaker: Breaker, kept: Breaker) -> Breaker:
+    """Return the breaker with what an earlier run of the daemon left, which was read late: what latched it meanwhile holds on."""
+    return Breaker(breaker.is_latched or kept.is_latched, breaker.held | kept.held, breaker.agreed | kept.agreed)
+
+
+def _found(of: Iterable[Held], present: Mapping[str, str], *, is_whole: bool, had: Collection[str]) -> frozenset[Held]:
+    """Return those that are there, or may be, and that nobody has; what an earlier run left as this one knows it."""
     now = {lasting: identity for identity, lasting in present.items() if lasting}
     found = (one if one.identity else replace(one, identity=now.get(one.lasting, "")) for one in of)
-    return frozenset(one for one in found if one.identity in present or not is_whole)
+    return frozenset(one for one in found if one.identity not in had and (one.identity in present or not is_whole))
 
 
 def reclaimed_cards(look: Look) -> int:

@@ -122,8 +122,8 @@ class Reconciler:
     async def recall(self) -> bool:
         """Learn what an earlier run of the daemon left, if that is not known yet; False: it cannot be told for now."""
         if not self._is_loaded and (kept := await self._warden.load()) is not None and not self._is_loaded:
-            self._breaker, self._spent = kept
-            self._kept_breaker = self._breaker
+            self._kept_breaker, self._spent = kept
+            self._breaker = limits.recalled(self._breaker, self._kept_breaker)
             self._is_loaded = True
         return self._is_loaded
 
@@ -340,7 +340,7 @@ class Reconciler:
     async def _watch(self, look: Look, eligible: tuple[Due, ...]) -> None:
         """Latch the breaker where too much is eligible at a time."""
         before = self._breaker
-        self._breaker = limits.watch_look(before, eligible, look)
+        self._breaker = limits.watch_look(before, eligible, look, self.standing.judgements.values())
         if self._breaker.is_latched and not before.is_latched:
             held = sorted(self._breaker.held)
             self._audit.event(

@@ -73,6 +73,8 @@ class ReclaimRoom:
         self._state_directory = state_directory
         #: Why it is not known what an earlier run of the daemon left; empty: it is.
         self._problem = ""
+        #: An administrator wants what is damaged written anew.
+        self._may_overwrite = False
         self._audit = audit
         self._clock = clock
         self._new_id = new_id
@@ -92,7 +94,7 @@ class ReclaimRoom:
             clock=clock,
             reconciler=lambda: self._reconciler,
             is_damaged=lambda: bool(self._problem),
-            on_enforced=self._go_on_without,
+            go_on_without=self._go_on_without,
             look=look,
             on_change=on_change,
         )
@@ -371,14 +373,24 @@ class ReclaimRoom:
             self._record_damage()
         return breaker, spent
 
-    def _go_on_without(self) -> None:
-        self._problem = ""
+    async def _go_on_without(self) -> None:
+        """Write anew what is damaged, since an administrator wants it. Where it was not read at all, or that fails, the problem stays."""
+        if self._reconciler is None:
+            return
+        self._may_overwrite = True
+        try:
+            if await self._reconciler.keep():
+                self._problem = ""
+        finally:
+            self._may_overwrite = False
 
     def _record_damage(self) -> None:
         self._audit.event("state-damaged", f"What is kept of reclaiming cannot be read, and nothing is reclaimed: {self._problem}")
 
     async def keep(self, breaker: "Breaker", spent: "Spent") -> bool:
-        """Keep what must outlast this run of the daemon; False: it could not be kept."""
+        """Keep what must outlast this run of the daemon; False: it could not be kept, or would hide that what was there is damaged."""
+        if self._problem and not self._may_overwrite:
+            return False
         keeping = self._kept()
         try:
             await self._worker.run(lambda: keeping.save(breaker, spent), SAVE_SECONDS)
