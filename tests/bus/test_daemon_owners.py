@@ -383,7 +383,10 @@ def test_what_was_seen_of_pods_outlasts_a_restart_and_a_file_that_is_damaged_pro
         daemon.start(devices_of=holder)
         wait_for(lambda: "memory-lost" in blocked(own), what=f"memory-lost among {blocked(own)}")
         assert {card["protection"] for card in ownership(own)["cards"]} == {"unknown"}
-        # It ends when no Pod that was forgotten would protect any more.
+        # Which Node was this host's is lost as well, and only an administrator can say.
+        assert "node-uid-lost" in blocked(own)
+        daemon.call("AcceptNode", "st", json.loads(own.api.bodies["node"])["metadata"]["uid"], "0")
+        # The rest ends when no Pod that was forgotten would protect any more.
         wait_known(own, "00")
         assert claims(own) == ("", "")
 
@@ -396,8 +399,10 @@ def devices_of(owned: OwnedNode) -> Iterator[int]:
     ) as process:
         mine = os.readlink("/proc/self/ns/mnt")
         wait_for(lambda: os.readlink(f"/proc/{process.pid}/ns/mnt") != mine, what="the namespace")
-        yield process.pid
-        process.kill()
+        try:
+            yield process.pid
+        finally:
+            process.kill()
 
 
 def test_nobody_is_asked_where_reading_is_off_until_it_is_on_again(owned: OwnedNode) -> None:
