@@ -73,9 +73,11 @@ def test_doubt_of_one_source_is_doubt(host: Host) -> None:
     host.task(ONE, b"{")
     vnpu = host.look().vnpu(148, VNPU)
     assert (vnpu.finding, dict(vnpu.sources)[Source.BUNDLES]) == (Finding.UNKNOWN, Finding.UNKNOWN)
-    assert vnpu.reasons == (
-        f"bundles: {BundleDoubt.BUNDLE_MALFORMED} {host.run}/containerd/io.containerd.runtime.v2.task/k8s.io/{ONE}/config.json",
-    )
+    (reason,) = vnpu.reasons
+    whole = f"bundles: {BundleDoubt.BUNDLE_MALFORMED} {host.run}/containerd/io.containerd.runtime.v2.task/k8s.io/{ONE}/config.json"
+    # Where the directory of the tests has a long name, it is cut.
+    assert whole.startswith(reason.removesuffix("…"))
+    assert ONE in reason
 
 
 def test_a_driver_that_does_not_know_the_vnpu_is_doubt(host: Host) -> None:
