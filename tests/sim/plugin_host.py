@@ -36,8 +36,9 @@ def allowed(now: float) -> Vouched:
     return Vouched(Allocation(allowed=True, reason=Reason.OK, text=""), now)
 
 
-def refused(reason: Reason) -> Vouched:
-    return Vouched(Allocation(allowed=False, reason=reason, text=REASON_TEXT[reason]), None)
+def refused(reason: Reason, good: float | None = None) -> Vouched:
+    """Return a refusal; `good` is when the latest good check of the node that stands there now was completed."""
+    return Vouched(Allocation(allowed=False, reason=reason, text=REASON_TEXT[reason]), good)
 
 
 class PluginHost:
@@ -63,9 +64,9 @@ class PluginHost:
         await asyncio.Event().wait()
         raise AssertionError
 
-    def bad(self, reason: Reason) -> Callable[[DeviceKind], Any]:
+    def bad(self, reason: Reason, good: float | None = None) -> Callable[[DeviceKind], Any]:
         async def check(_: DeviceKind) -> Vouched:
-            return refused(reason)
+            return refused(reason, good)
 
         return check
 

@@ -43,6 +43,11 @@ async def good(loop: VirtualTimeLoop) -> Vouched:
 
 
 async def inconclusive(_: VirtualTimeLoop) -> Vouched:
+    return refused(Reason.PROBE_INCONCLUSIVE, START)
+
+
+async def replaced(_: VirtualTimeLoop) -> Vouched:
+    """Meet another node, of which no check was completed."""
     return refused(Reason.PROBE_INCONCLUSIVE)
 
 
@@ -98,10 +103,17 @@ def test_an_inconclusive_check_that_becomes_conclusive_decides() -> None:
     assert took[0] == pytest.approx(0.2)
 
 
-def test_a_young_good_check_stands_in_for_one_that_breaks_off(caplog: pytest.LogCaptureFixture) -> None:
-    answers, _, _ = run(good, breaking, inconclusive)
-    assert answers == [Answer.GIVE, Answer.GIVE, Answer.GIVE]
+def test_a_young_good_check_stands_in_for_one_that_was_not_completed() -> None:
+    assert run(good, inconclusive, inconclusive)[0] == [Answer.GIVE, Answer.GIVE, Answer.GIVE]
+
+
+def test_none_stands_in_for_one_that_breaks_off(caplog: pytest.LogCaptureFixture) -> None:
+    assert run(good, breaking, inconclusive)[0] == [Answer.GIVE, Answer.REFUSE, Answer.REFUSE]
     assert "no more descriptors" in caplog.text
+
+
+def test_nor_for_one_of_a_node_that_took_the_place_of_the_good_one() -> None:
+    assert run(good, replaced, inconclusive)[0] == [Answer.GIVE, Answer.REFUSE, Answer.REFUSE]
 
 
 def test_an_old_one_does_not() -> None:

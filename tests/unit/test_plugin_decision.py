@@ -50,15 +50,25 @@ def test_a_young_good_check_stands_in_unless_the_node_may_be_another(reason: Rea
 def test_how_long_a_check_was_good_goes_by_the_check_and_not_by_the_answer() -> None:
     good = good_after(allowed(NOW - 20), None)
     assert good == NOW - 20
-    good = good_after(refused(Reason.PROBE_INCONCLUSIVE), good)
+    good = good_after(refused(Reason.PROBE_INCONCLUSIVE, NOW - 20), good)
     assert decide(refused(Reason.PROBE_INCONCLUSIVE), good=good, now=NOW + 10.5, until=NOW + 20).answer is Answer.AGAIN
 
 
 def test_what_was_good_before_a_bad_check_counts_no_more() -> None:
     assert good_after(refused(Reason.HYPERVISOR_BUSY), NOW) is None
-    assert good_after(refused(Reason.DEVICE_CHANGED), NOW) is None
-    assert good_after(refused(Reason.PROBE_INCONCLUSIVE), NOW) == NOW
+    assert good_after(refused(Reason.HYPERVISOR_BUSY, NOW), NOW) is None
+    assert good_after(refused(Reason.DEVICE_CHANGED, NOW), NOW) is None
+    assert good_after(refused(Reason.PROBE_INCONCLUSIVE, NOW), NOW) == NOW
     assert good_after(None, NOW) == NOW
+
+
+@pytest.mark.parametrize("reason", sorted(INCONCLUSIVE))
+def test_what_was_good_of_another_node_counts_no_more(reason: Reason) -> None:
+    """The look of an incomplete check met another node, so that the device has no good check now."""
+    good = good_after(refused(reason), NOW)
+    assert good is None
+    assert judged(refused(reason), good=good).answer is Answer.AGAIN
+    assert judged(refused(reason), good=good, left=0.1).answer is Answer.REFUSE
 
 
 def test_a_refusal_is_fit_to_be_read() -> None:
@@ -89,18 +99,22 @@ def test_what_a_container_gets() -> None:
     [(Health.HEALTHY, True), (Health.UNHEALTHY, False), (Health.MISSING, False), (Health.UNKNOWN, None)],
 )
 def test_health_follows_completed_checks_alone(found: Health, *, answer: bool | None) -> None:
-    assert health(standing(health=found), SPEC) is answer
+    assert health(standing(health=found), SPEC, is_told=False) is answer
+
+
+def test_a_node_that_took_anothers_place_is_not_healthy_because_the_one_before_was() -> None:
+    assert health(standing(health=Health.UNKNOWN), SPEC, is_told=True) is False
 
 
 @pytest.mark.parametrize("state", list(SpecState))
 def test_a_device_is_healthy_only_with_its_file(state: SpecState) -> None:
     expected = {SpecState.TRUE: True, SpecState.CONFLICT: True, SpecState.SHADOWED: True, SpecState.UNKNOWN: None}.get(state, False)
-    assert health(standing(), replace(SPEC, state=state)) is expected
+    assert health(standing(), replace(SPEC, state=state), is_told=True) is expected
 
 
 def test_a_device_is_healthy_only_if_engines_find_it_by_our_file() -> None:
-    assert health(standing(effective=False), SPEC) is False
-    assert health(standing(), replace(SPEC, devices=("hyperlight.dev/hypervisor=mshv",))) is False
+    assert health(standing(effective=False), SPEC, is_told=True) is False
+    assert health(standing(), replace(SPEC, devices=("hyperlight.dev/hypervisor=mshv",)), is_told=True) is False
 
 
 def test_what_is_not_known_stays_as_it_was_told() -> None:
@@ -112,5 +126,5 @@ def test_what_is_not_known_stays_as_it_was_told() -> None:
 
 
 def test_files_that_are_not_looked_at_by_order_are_not_vouched_for() -> None:
-    assert health(standing(), replace(SPEC, state=SpecState.UNKNOWN, reason=Reason.CDI_PAUSED)) is False
-    assert health(standing(), replace(SPEC, state=SpecState.UNKNOWN, reason=Reason.NOT_CHECKED)) is None
+    assert health(standing(), replace(SPEC, state=SpecState.UNKNOWN, reason=Reason.CDI_PAUSED), is_told=True) is False
+    assert health(standing(), replace(SPEC, state=SpecState.UNKNOWN, reason=Reason.NOT_CHECKED), is_told=True) is None

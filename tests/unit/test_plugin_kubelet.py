@@ -300,7 +300,7 @@ def test_what_was_good_before_a_device_was_told_to_be_bad_counts_no_more(
     monkeypatch.setattr(decision, "PAUSE", 2 * PATIENCE)
     plugin = kubelet.plugin(RESOURCE)
     assert given(plugin, ["kvm-0"])
-    host.check = host.bad(Reason.PROBE_INCONCLUSIVE)
+    host.check = host.bad(Reason.PROBE_INCONCLUSIVE, good=host.clock.monotonic())
     assert given(plugin, ["kvm-0"]), "the good one is young"
     host.offer(standing(health=Health.UNHEALTHY))
     assert error(lambda: given(plugin, ["kvm-0"])).code() is grpc.StatusCode.FAILED_PRECONDITION

@@ -6,6 +6,7 @@ The CDI file, its repair, CheckAllocation, gRPC and the sockets are real; the de
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -19,7 +20,8 @@ from sim.errfs import ErrFs
 from sim.held_time import PATIENCE
 from sim.kubelet_plugins import Kubelet, Plugin
 from sim.plugin_host import RESOURCE
-from sim.vouching_host import MISSING, UNFINISHED, UNUSABLE, VALID, VouchingHost
+from sim.vouching_host import GOOD as PROBED
+from sim.vouching_host import MISSING, NODE, UNFINISHED, UNUSABLE, VALID, VouchingHost
 
 QUALIFIED = f"{RESOURCE}=kvm"
 
@@ -157,6 +159,20 @@ def test_a_check_that_cannot_be_completed_passes_on_a_young_good_one(node: Node,
     node.host.desk.clock.monotonic = lambda now=node.host.desk.clock.monotonic: now() + 31  # type: ignore[method-assign]
     assert not node.admits()
     assert "[probe-inconclusive]" in node.why
+
+
+def test_a_node_that_took_the_place_of_a_good_one_is_not_given_before_a_check_of_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decision, "PAUSE", 3 * PATIENCE)
+    assert node.admits()
+    node.host.device.identity = replace(VALID, facts=replace(NODE, inode=2))
+    node.host.device.verdict = UNFINISHED
+    assert not node.admits()
+    assert "[probe-inconclusive]" in node.why
+    node.wait_capacity(0)
+    node.host.device.verdict = PROBED
+    node.host.recheck()
+    node.wait_capacity(2)
+    assert node.admits()
 
 
 def test_a_directory_without_a_kubelet_is_never_ready_until_there_is_one(tmp_path: Path) -> None:

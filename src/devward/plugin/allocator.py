@@ -76,4 +76,5 @@ class Allocator:
 
 
 def _broken_off() -> Vouched:
+    # Without a good check: what such a check saw of the device, or did not see, nobody knows.
     return Vouched(Allocation(allowed=False, reason=Reason.DEADLINE, text=REASON_TEXT[Reason.DEADLINE]), None)

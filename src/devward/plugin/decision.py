@@ -102,12 +102,16 @@ def decide(vouched: Vouched | None, *, good: float | None, now: float, until: fl
 
 
 def good_after(vouched: Vouched | None, good: float | None) -> float | None:
-    """Return what `good` is after a check: one that was completed decides, one that was not leaves it."""
+    """Return what `good` is after a check: one that was completed decides, one that was not leaves it, for the node that it was good of.
+
+    The look that is part of an incomplete check may have met another node: then the device has no good check any more.
+    """
     if vouched is None:
         return good
     if vouched.allocation.allowed:
         return vouched.good_monotonic
-    return good if vouched.allocation.reason in INCONCLUSIVE - _ANOTHER_NODE else None
+    is_left = vouched.allocation.reason in INCONCLUSIVE - _ANOTHER_NODE and vouched.good_monotonic is not None
+    return good if is_left else None
 
 
 def refusal(kind: DeviceKind, verdict: Verdict) -> str:
@@ -132,10 +136,14 @@ def grant(kinds: Sequence[DeviceKind], injection: Injection) -> Grant:
             )
 
 
-def health(standing: DeviceStanding, spec: SpecView) -> bool | None:
-    """Tell whether the kubelet may give a device away: healthy, and in a true CDI file that engines use. None: not known now (R15)."""
+def health(standing: DeviceStanding, spec: SpecView, *, is_told: bool) -> bool | None:
+    """Tell whether the kubelet may give a device away: healthy, and in a true CDI file that engines use. None: not known now (R15).
+
+    `is_told`: the kubelet was told of the device already. Health that was known becomes unknown only where a completed look met another
+    node, and the one that was told of is gone (R18).
+    """
     if standing.view.health is Health.UNKNOWN:
-        return None
+        return False if is_told else None
     if standing.view.health is not Health.HEALTHY:
         return False
     if spec.state is SpecState.UNKNOWN:

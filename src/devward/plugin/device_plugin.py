@@ -83,7 +83,8 @@ class DevicePlugin:
         """Take in how the devices and their file are. What is news is told to the kubelet at once."""
         known = {standing.view.kind: standing for standing in devices}
         self._kinds = offered(self._settings.devices, frozenset(known), self._kinds)
-        now = [(kind, decision.health(known[kind], spec) if kind in known else False) for kind in self._kinds]
+        told = {offer.kind for offer in self._service.offers or ()}
+        now = [(kind, decision.health(known[kind], spec, is_told=kind in told) if kind in known else False) for kind in self._kinds]
         checked = max((standing.view.last_check_usec for standing in devices if standing.view.kind in self._kinds), default=0)
         was_known = self._service.offers is not None
         news = self._service.offer(now)
