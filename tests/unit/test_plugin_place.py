@@ -168,6 +168,23 @@ def test_what_is_not_our_socket_is_not_protected(directory: Path, kind: str) -> 
     assert target.stat().st_mode & 0o777 == 0o644
 
 
+def test_a_link_that_takes_the_place_of_our_socket_meanwhile_is_not_followed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, change = directory / "target", os.chmod
+    target.write_text("x")
+    target.chmod(0o644)
+
+    def swap_first(path: str, mode: int, **options: int) -> None:
+        (directory / "own.sock").rename(directory / "moved.sock")
+        (directory / "own.sock").symlink_to("target")
+        change(path, mode, **options)
+
+    with bind(directory / "own.sock"):
+        monkeypatch.setattr(os, "chmod", swap_first)
+        made = place.protect(str(directory), "own.sock")
+    assert target.stat().st_mode & 0o777 == 0o644
+    assert (made.inode, (directory / "moved.sock").stat().st_mode & 0o777) == ((directory / "moved.sock").stat().st_ino, 0o600)
+
+
 def test_only_the_socket_that_we_made_is_removed(directory: Path) -> None:
     with bind(directory / "own.sock"):
         made = place.protect(str(directory), "own.sock")

@@ -75,14 +75,19 @@ def protect(directory: str, name: str) -> SocketId:
 
     Its mode is the umask's work until then; that nobody else can write in the directory is what keeps others from putting one there.
     """
-    with _opened(directory) as descriptor:
-        if _socket(descriptor, name) is None:
-            raise PlaceError(PluginProblem.SOCKET_GONE, name)
-        os.chmod(name, _SOCKET_MODE, dir_fd=descriptor)
-        found = _socket(descriptor, name)
-        if found is None:
-            raise PlaceError(PluginProblem.SOCKET_GONE, name)
-        return found
+    with _opened(directory) as parent:
+        try:
+            # The socket itself, held: a plugin that runs as root in a container may put a link in its place at any moment.
+            descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        except FileNotFoundError:
+            raise PlaceError(PluginProblem.SOCKET_GONE, name) from None
+        try:
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                raise PlaceError(PluginProblem.SOCKET_GONE, name)
+            os.chmod(f"/proc/self/fd/{descriptor}", _SOCKET_MODE)
+            return _identity(os.fstat(descriptor))
+        finally:
+            os.close(descriptor)
 
 
 def remove(directory: str, name: str, made: SocketId) -> None:
