@@ -36,6 +36,22 @@ def test_slots_of_one_device_are_taken_before_those_of_another() -> None:
     assert preferred(Choice(free, (), -1)) == ()
 
 
+def test_what_a_choice_costs_grows_with_its_ids_and_not_with_their_square() -> None:
+    looks = 0
+
+    class Slot(str):
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            nonlocal looks
+            looks += 1
+            return super().__hash__()
+
+    available = tuple(Slot(f"kvm-{number}") for number in range(1000))
+    assert len(preferred(Choice(available, available[:500], 1000))) == 1000
+    assert looks < 10 * len(available)
+
+
 @given(available=SLOTS, size=st.integers(0, 20), data=st.data())
 def test_a_choice_is_what_was_asked_for(available: list[str], size: int, data: st.DataObject) -> None:
     included = data.draw(st.lists(st.sampled_from(available), unique=True, max_size=size) if available and size else st.just([]))

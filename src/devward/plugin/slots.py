@@ -5,7 +5,7 @@ are those of the Hyperlight device plugin, so that containers which it served ke
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,12 +55,12 @@ def preferred(choice: Choice) -> tuple[str, ...]:
     The kubelet takes what it likes where fewer come back than it asked for (`callGetPreferredAllocationIfAvailable` in
     pkg/kubelet/cm/devicemanager/manager.go of kubernetes/kubernetes).
     """
-    included = tuple(dict.fromkeys(choice.included))
-    free = [slot for slot in dict.fromkeys(choice.available) if slot not in set(included)]
+    included = dict.fromkeys(choice.included)
+    free = [slot for slot in dict.fromkeys(choice.available) if slot not in included]
     return (*included, *_together(free, included))[: max(choice.size, 0)]
 
 
-def _together(free: Sequence[str], included: Sequence[str]) -> list[str]:
+def _together(free: Sequence[str], included: Iterable[str]) -> list[str]:
     order: dict[DeviceKind | None, int] = {}
     for slot in (*included, *free):
         order.setdefault(kind_of(slot), len(order))
