@@ -54,6 +54,8 @@ class Plugin:
         self.started = self.closed = False
         self.bad_offer: Exception | None = None
         self.hangs = False
+        self.released = asyncio.Event()
+        self.bad_end: Exception | None = None
 
     def start(self) -> None:
         self.started = True
@@ -63,8 +65,10 @@ class Plugin:
 
     async def close(self) -> None:
         if self.hangs:
-            await asyncio.Event().wait()
+            await self.released.wait()
         self.closed = True
+        if self.bad_end is not None:
+            raise self.bad_end
 
     def offer(self, *news: Any) -> None:
         if self.bad_offer is not None:
@@ -325,6 +329,59 @@ def test_a_plugin_that_does_not_end_holds_up_nothing_for_long(monkeypatch: pytes
 
     run(main())
     assert "did not end" in caplog.text
+
+
+def test_none_begins_before_one_that_is_slow_to_end_has_ended_and_takes_nothing_from_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "CLOSE_DEADLINE", 0.01)
+
+    async def main() -> None:
+        world = World(ON, monkeypatch)
+        world.room.start()
+        first = await world.plugin()
+        first.hangs = True
+        for slots in (3, 4):
+            await world.room.configure(replace(ON, slots=slots))
+            await asyncio.sleep(0.01)
+            assert world.made == [first]
+            assert world.room.status is first.status
+        first.released.set()
+        second = await world.plugin(2)
+        assert first.closed
+        assert second.settings.slots == 4
+        second.status = replace(REGISTERED, registrations=7)
+        assert world.room.status is second.status
+        world.room.offer([standing()], SPEC)
+        assert second.offers
+        second.bad_offer = RuntimeError("a defect")
+        world.room.offer([standing()], SPEC)
+        await world.plugin(3)
+        assert len(world.made) == 3
+        await world.room.close()
+
+    run(main())
+
+
+def test_one_that_breaks_off_while_it_ends_leaves_the_place_to_the_next(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        world = World(ON, monkeypatch)
+        world.room.start()
+        first = await world.plugin()
+        first.status = replace(REGISTERED, given=2)
+        first.bad_end = RuntimeError("a defect")
+        await world.room.configure(replace(ON, slots=3))
+        second = await world.plugin(2)
+        assert second.settings.slots == 3
+        assert world.room.status is second.status
+        measures = world.room.measures()
+        assert measures is not None
+        assert measures.given == 2
+        await world.room.close()
+
+    run(main())
+    assert "a defect" in caplog.text
+    assert "did not end within" not in caplog.text
 
 
 def test_what_another_program_has_named_is_for_administrators(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,8 @@ class PluginRoom:
         self._trail = PluginTrail(audit)
         self._plugin: DevicePlugin | None = None
         self._task: asyncio.Task[None] | None = None
+        #: One that did not end in time. While it lives, nothing begins: there is one plugin at a time.
+        self._overdue: asyncio.Task[None] | None = None
         self._started = self._closed = False
         self._configuring = asyncio.Lock()
         #: Completed by what goes wrong outside of the plugin's own task.
@@ -108,7 +110,8 @@ class PluginRoom:
             task.cancel()
             await asyncio.wait({task}, timeout=CLOSE_DEADLINE)
             if not task.done():
-                _log.warning("the device plugin did not end within %g s", CLOSE_DEADLINE)
+                self._overdue = task
+                _log.warning("the device plugin did not end within %g s, and none begins before it has", CLOSE_DEADLINE)
 
     def offer(self, devices: Sequence[DeviceStanding], spec: SpecView) -> None:
         """Take in how the devices and their file are; what is news goes to the kubelet at once."""
@@ -148,6 +151,9 @@ class PluginRoom:
         return told
 
     async def _keep(self, settings: PluginSettings) -> None:
+        if self._overdue is not None:
+            await asyncio.wait({self._overdue})
+            self._overdue = None
         while True:
             try:
                 await self._serve(settings, await self._load())
@@ -200,10 +206,14 @@ class PluginRoom:
         finally:
             self._idle = PluginStatus(settings.resource, RegistrationState.STOPPED, problem=PluginProblem.STOPPED)
             self._fault = None
-            await plugin.close()
-            self._plugin = None
-            self._ended[settings.resource] = measured.measures(plugin.status, self._ended.get(settings.resource))
-            self._on_change()
+            try:
+                await plugin.close()
+            except Exception:  # noqa: BLE001 # the edge: raised, it would take the place of a cancellation, and the plugin would begin anew
+                _log.exception("the device plugin did not end as it should")
+            finally:
+                self._plugin = None
+                self._ended[settings.resource] = measured.measures(plugin.status, self._ended.get(settings.resource))
+                self._on_change()
 
     def _tell(self) -> None:
         if self._plugin is None or self._latest is None:
