@@ -197,6 +197,17 @@ def test_only_the_socket_that_we_made_is_removed(directory: Path) -> None:
         assert not (directory / "own.sock").exists()
 
 
+def test_a_socket_that_was_made_and_not_looked_at_is_removed_by_its_name(directory: Path) -> None:
+    place.remove(str(directory), "own.sock", None)
+    (directory / "own.sock").write_text("x")
+    place.remove(str(directory), "own.sock", None)
+    assert (directory / "own.sock").exists()
+    (directory / "own.sock").unlink()
+    with bind(directory / "own.sock"):
+        place.remove(str(directory), "own.sock", None)
+    assert not (directory / "own.sock").exists()
+
+
 def test_whether_somebody_listens(directory: Path) -> None:
     with bind(directory / "live"):
         assert place.is_live(str(directory), "live")

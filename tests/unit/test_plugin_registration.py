@@ -1,7 +1,9 @@
 """The order in which a registration is made and given back, with stand-ins for server and kubelet that keep a record."""
 
 import asyncio
+import os
 import socket
+import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +28,9 @@ class Desk:
         self.log: list[str] = []
         self.streams = 1
         self.failure: Exception | None = None
+        self.start_failure: Exception | None = None
         self.stop_failure: Exception | None = None
+        self.thread = threading.get_ident()
         self._servers = 0
         means = Means(
             make_server=self._make_server,
@@ -55,14 +59,23 @@ class Desk:
     class Server:
         def __init__(self, desk: "Desk", number: int) -> None:
             self._desk, self._number = desk, number
+            self._path = ""
 
-        async def start(self, path: str) -> None:
-            self._desk.log.append(f"start {self._number}")
+        def bind(self, path: str) -> None:
+            assert threading.get_ident() != self._desk.thread, "it may hang in the file system"
+            self._path = path
             with socket.socket(socket.AF_UNIX) as made:
                 made.bind(path)
 
+        async def start(self) -> None:
+            self._desk.log.append(f"start {self._number}")
+            if self._desk.start_failure is not None:
+                raise self._desk.start_failure
+
         async def stop(self) -> None:
             self._desk.log.append(f"stop {self._number}")
+            if os.path.lexists(self._path):  # noqa: ASYNC240 # what is asked is what the loop's thread would find there
+                self._desk.log.append("gRPC removes the socket on the event loop")
             if self._desk.stop_failure is not None:
                 raise self._desk.stop_failure
 
@@ -114,6 +127,15 @@ def test_a_server_of_a_registration_that_failed_is_stopped(tmp_path: Path, failu
         await until(lambda: desk.registration.failures >= 2)
 
     assert run(tmp_path, main)[:5] == ["start 1", "register 1", "stop 1", "start 2", "register 2"]
+
+
+def test_a_server_that_made_its_socket_and_does_not_start_leaves_nothing(tmp_path: Path) -> None:
+    async def main(desk: Desk) -> None:
+        desk.start_failure = PlaceError(PluginProblem.SOCKET_UNUSABLE)
+        await until(lambda: desk.registration.failures >= 2)
+
+    assert run(tmp_path, main)[:4] == ["start 1", "stop 1", "start 2", "stop 2"]
+    assert [name.name for name in (tmp_path / "dp").iterdir()] == ["kubelet.sock"]
 
 
 def test_a_server_that_cannot_be_stopped_holds_up_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -90,10 +90,11 @@ def protect(directory: str, name: str) -> SocketId:
             os.close(descriptor)
 
 
-def remove(directory: str, name: str, made: SocketId) -> None:
-    """Remove our socket if it is still the one that we made. PlaceError."""
+def remove(directory: str, name: str, made: SocketId | None) -> None:
+    """Remove our socket if it is still the one that we made; None: whichever socket has the name that was ours alone. PlaceError."""
     with _opened(directory) as descriptor:
-        if _socket(descriptor, name) == made:
+        found = _socket(descriptor, name)
+        if found is not None and made in (None, found):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=descriptor)
 

@@ -47,8 +47,11 @@ _WAITED_FOR: Final = frozenset({PluginProblem.DIRECTORY_MISSING, PluginProblem.K
 class Serving(Protocol):
     """A server for one registration; PluginServer is the real one."""
 
-    async def start(self, path: str) -> None:
-        """Listen. PlaceError."""
+    def bind(self, path: str) -> None:
+        """Make the socket; called in a worker thread, since it may block. PlaceError."""
+
+    async def start(self) -> None:
+        """Answer whoever connects. PlaceError."""
 
     async def stop(self) -> None:
         """End streams and calls, and stop listening."""
@@ -207,7 +210,8 @@ class Registration:
         directory = self._settings.directory
         self.endpoint = await self._call(lambda: place.prepare(directory))
         server = self._server = self._means.make_server()
-        await server.start(f"{directory}/{self.endpoint}")
+        await self._call(lambda: server.bind(f"{directory}/{self.endpoint}"))
+        await server.start()
         own = self._own = await self._call(lambda: place.protect(directory, self.endpoint))
         began = self._clock.monotonic()
         await self._means.register(f"{directory}/{KUBELET_SOCKET}", self.endpoint, REGISTER_DEADLINE)
@@ -232,14 +236,17 @@ class Registration:
         server, self._server = self._server, None
         own, self._own = self._own, None
         endpoint, self.endpoint = self.endpoint, ""
-        if server is not None:
+        if server is None:
+            return
+        try:
+            # First, and in the worker: gRPC would do it on the event loop.
+            with contextlib.suppress(PlaceError):
+                await self._call(lambda: place.remove(self._settings.directory, endpoint, own))
+        finally:
             try:
                 await server.stop()
             except Exception:  # noqa: BLE001 # the edge: a server that cannot be stopped holds up nothing else
                 _log.exception("the server of the device plugin did not stop as it should")
-        if own is not None:
-            with contextlib.suppress(PlaceError):
-                await self._call(lambda: place.remove(self._settings.directory, endpoint, own))
 
     async def _call(self, call: Callable[[], _T]) -> _T:
         try:

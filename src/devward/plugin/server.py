@@ -42,30 +42,40 @@ class PluginServer:
     """One start of the server."""
 
     def __init__(self, service: DeviceService, wire: Wire) -> None:
-        """Prepare a server; it does not listen yet."""
+        """Prepare a server on the running loop; it does not listen yet."""
         self._service = service
         self._wire = wire
-        self._server: grpc.aio.Server | None = None
+        self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MAXIMUM_CALLS)
+        self._server.add_generic_rpc_handlers((self._handlers(),))
 
-    async def start(self, path: str) -> None:
-        """Listen at this path, where nothing may stand. PlaceError: then, too, it is to be stopped."""
-        server = self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MAXIMUM_CALLS)
-        server.add_generic_rpc_handlers((self._handlers(),))
+    def bind(self, path: str) -> None:
+        """Make the socket at this path, where nothing may stand; the file system may block it. PlaceError: then, too, it is to be stopped.
+
+        gRPC lets other threads run meanwhile, and asks nothing of the loop.
+        """
         try:
             # 0, or an exception in newer releases, where it cannot be had.
-            if not server.add_insecure_port(address(path)):
-                raise PlaceError(PluginProblem.SOCKET_UNUSABLE, path)
-            self._service.streams.begin()
-            await server.start()
+            is_bound = self._server.add_insecure_port(address(path))
         except RuntimeError as error:
             raise PlaceError(PluginProblem.SOCKET_UNUSABLE, f"{path}: {error}") from None
+        if not is_bound:
+            raise PlaceError(PluginProblem.SOCKET_UNUSABLE, path)
+
+    async def start(self) -> None:
+        """Answer whoever connects to the socket. PlaceError: then, too, it is to be stopped."""
+        self._service.streams.begin()
+        try:
+            await self._server.start()
+        except RuntimeError as error:
+            raise PlaceError(PluginProblem.SOCKET_UNUSABLE, str(error)) from None
 
     async def stop(self) -> None:
-        """End every stream as one ends that has nothing more to say, let calls end, and stop listening; gRPC removes the socket."""
-        server, self._server = self._server, None
-        if server is not None:
-            self._service.streams.end()
-            await server.stop(STOP_GRACE)
+        """End every stream as one ends that has nothing more to say, let calls end, and stop listening.
+
+        gRPC removes the socket by itself where it still stands, on the loop's thread: it is to be removed before.
+        """
+        self._service.streams.end()
+        await self._server.stop(STOP_GRACE)
 
     def _handlers(self) -> Any:
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
