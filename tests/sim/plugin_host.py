@@ -50,7 +50,7 @@ class PluginHost:
         #: What a check says; a coroutine function.
         self.check: Callable[[DeviceKind], Any] = self.good
         self.checks = 0
-        self.kept_ids: Sequence[str] = ()
+        self.kept_ids: Sequence[str] | None = ()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self.refusals: list[tuple[DeviceKind | None, Verdict]] = []

@@ -317,6 +317,27 @@ def test_devices_of_the_resource_that_are_none_of_ours_are_somebodys(kubelet: Ku
         host.wait_ready()
 
 
+def test_while_the_kubelets_record_cannot_be_read_nothing_is_taken_from_anybody_who_listens(kubelet: Kubelet) -> None:
+    with ForeignPlugin(kubelet.directory, "other.sock"), PluginHost(kubelet.directory) as host:
+        host.kept_ids = None
+        host.offer()
+        assert host.wait_state(TAKEN).detail.startswith("other.sock, or another one")
+        assert kubelet.log == []
+        host.kept_ids = ()
+        host.wait_ready()
+
+
+def test_an_unreadable_record_holds_up_nobody_where_nobody_else_listens_or_take_over_is_set(kubelet: Kubelet) -> None:
+    with PluginHost(kubelet.directory) as host:
+        host.kept_ids = None
+        host.offer()
+        host.wait_ready()
+    with ForeignPlugin(kubelet.directory, "other.sock"), PluginHost(kubelet.directory, take_over=True) as host:
+        host.kept_ids = None
+        host.offer()
+        host.wait_ready()
+
+
 def test_other_plugins_are_no_rivals(kubelet: Kubelet) -> None:
     with ForeignPlugin(kubelet.directory, "other.sock") as foreign:
         foreign.register("example.com/other")

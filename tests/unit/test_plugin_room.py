@@ -441,10 +441,12 @@ def test_a_refusal_to_the_kubelet_is_recorded_with_its_device() -> None:
 
 
 def test_the_ids_that_the_kubelet_keeps_are_those_of_its_checkpoint(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(".")
     assert kept_ids(str(tmp_path), RESOURCE) == ()
     document = kubelet_checkpoint.document([], {RESOURCE: ["kvm-0", "gpu-1"], "example.com/other": ["x"]})
     kubelet_checkpoint.write(tmp_path, kubelet_checkpoint.encoded(document))
-    assert kept_ids(str(tmp_path), RESOURCE) == ("kvm-0", "gpu-1")
+    assert kept_ids(str(tmp_path), RESOURCE) == kept_ids(str(link), RESOURCE) == ("kvm-0", "gpu-1")
     assert kept_ids(str(tmp_path), "example.com/none") == ()
     kubelet_checkpoint.write(tmp_path, b"{")
-    assert kept_ids(str(tmp_path), RESOURCE) == ()
+    assert kept_ids(str(tmp_path), RESOURCE) is None

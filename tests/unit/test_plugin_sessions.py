@@ -110,7 +110,7 @@ def neighbours(**changed: float) -> Sight:
 
 
 def suspected(
-    sight: Sight, *, resource: str = RESOURCE, lost_at: float | None = None, foreign: bool = False, now: float = 0.0
+    sight: Sight, *, resource: str = RESOURCE, lost_at: float | None = None, foreign: bool | None = False, now: float = 0.0
 ) -> list[str]:
     loss = None if lost_at is None else Loss(LISTENED, now, int(lost_at * 1e9))
     return list(suspects(resource, sight, loss=loss, foreign_ids=foreign, now=now))
@@ -139,3 +139,8 @@ def test_that_suspicion_is_no_proof_and_ends() -> None:
 def test_devices_that_are_none_of_ours_make_everybody_a_suspect() -> None:
     assert suspected(neighbours(a_sock=1, hyperlight_sock=2, b_sock=3), foreign=True) == ["hyperlight.sock", "b.sock", "a.sock"]
     assert suspected(SIGHT, foreign=True) == []
+
+
+def test_where_it_is_not_known_whose_they_are_they_are_somebodys() -> None:
+    assert suspected(neighbours(a_sock=1, b_sock=3), foreign=None) == ["b.sock", "a.sock"]
+    assert suspected(SIGHT, foreign=None) == []

@@ -27,7 +27,7 @@ class DevicePlugin:
         settings: PluginSettings,
         *,
         check: Callable[[DeviceKind], Awaitable[Vouched]],
-        kept_ids: Callable[[], Sequence[str]],
+        kept_ids: Callable[[], Sequence[str] | None],
         clock: Clock,
         on_change: Callable[[], None],
         on_refused: Callable[[DeviceKind | None, Verdict], None],
@@ -35,7 +35,7 @@ class DevicePlugin:
         """Do nothing yet.
 
         `check` is CheckAllocation, `on_refused` hears of each container that is refused what it asks for. `kept_ids` gives the ids that
-        the kubelet keeps for the resource, as in its checkpoint's RegisteredDevices, none where that cannot be told; it is called in a
+        the kubelet keeps for the resource, as in its checkpoint's RegisteredDevices, None where that cannot be told; it is called in a
         worker thread.
         """
         self._settings = settings
@@ -52,7 +52,7 @@ class DevicePlugin:
                 ),
                 streams=lambda: self._service.streams.count,
                 is_known=lambda: self._service.offers is not None,
-                has_foreign_ids=lambda: any(kind_of(slot) is None for slot in kept_ids()),
+                has_foreign_ids=lambda: _has_foreign(kept_ids()),
             ),
             clock,
             self._changed,
@@ -127,3 +127,7 @@ class DevicePlugin:
             self._streams = streams
             self._registration.nudge()
         self._on_change()
+
+
+def _has_foreign(ids: Sequence[str] | None) -> bool | None:
+    return None if ids is None else any(kind_of(slot) is None for slot in ids)

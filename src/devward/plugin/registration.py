@@ -68,8 +68,9 @@ class Means:
     streams: Callable[[], int]
     #: Whether there is something to offer; before, nobody is told of us.
     is_known: Callable[[], bool]
-    #: Whether the kubelet keeps devices of the resource that are none of ours; called in a worker thread, since it may block.
-    has_foreign_ids: Callable[[], bool]
+    #: Whether the kubelet keeps devices of the resource that are none of ours, None where that cannot be told; called in a worker thread,
+    #: since it may block.
+    has_foreign_ids: Callable[[], bool | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +231,9 @@ class Registration:
         foreign_ids = await self._call(self._means.has_foreign_ids)
         for name in sessions.suspects(self._settings.resource, sight, loss=self._loss, foreign_ids=foreign_ids, now=now):
             if await self._call(functools.partial(place.is_live, self._settings.directory, name)):
-                raise PlaceError(PluginProblem.TAKEN, name)
+                # Which of the plugins it is, if it is one, cannot be told then.
+                why = ", or another one: the kubelet's checkpoint cannot be read" if foreign_ids is None else ""
+                raise PlaceError(PluginProblem.TAKEN, f"{name}{why}")
 
     async def _stop_server(self) -> None:
         server, self._server = self._server, None

@@ -146,18 +146,19 @@ class Loss:
     at_ns: int
 
 
-def suspects(resource: str, sight: Sight, *, loss: Loss | None, foreign_ids: bool, now: float) -> tuple[str, ...]:
+def suspects(resource: str, sight: Sight, *, loss: Loss | None, foreign_ids: bool | None, now: float) -> tuple[str, ...]:
     """Return the sockets that may serve the resource if somebody listens there, the likeliest first.
 
     The newest registration wins: after a loss the kubelet may have taken that of a plugin whose socket was made just before. That is no
-    proof, and is believed for SUSPICION seconds. `foreign_ids`: the kubelet keeps devices of the resource that are none of ours.
+    proof, and is believed for SUSPICION seconds. `foreign_ids`: the kubelet keeps devices of the resource that are none of ours; None: that
+    is not known, and they are taken for somebody's.
     """
     known = KNOWN_ENDPOINTS.get(resource, ())
     found = [neighbour.name for neighbour in sight.neighbours if neighbour.name in known]
     if loss is not None and now - loss.at < SUSPICION:
         since = max(loss.session.own.changed_ns, loss.at_ns - _JUST_BEFORE_NS)
         found += [neighbour.name for neighbour in _by_age(sight.neighbours) if neighbour.changed_ns > since]
-    if foreign_ids:
+    if foreign_ids is not False:
         found += [neighbour.name for neighbour in _by_age(sight.neighbours)]
     return tuple(dict.fromkeys(found))
 
