@@ -42,8 +42,9 @@ class Desk:
         self.registration = Registration(PluginSettings(directory=str(directory)), means, Clock(), lambda: None)
 
     def restart_kubelet(self) -> None:
-        """Make another socket of the kubelet's; nobody ever connects to it here."""
-        (self.directory / "kubelet.sock").unlink(missing_ok=True)
+        """Remove every socket and make another one of the kubelet's, as it does; nobody ever connects to it here."""
+        for name in self.directory.glob("*.sock"):
+            name.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX) as made:
             made.bind(str(self.directory / "kubelet.sock"))
 
@@ -118,6 +119,17 @@ def test_a_server_is_there_before_the_kubelet_is_told_and_the_old_one_is_gone_be
     assert log[:8] == ["start 1", "register 1", "stop 1", "start 2", "register 2", "stop 2", "start 3", "register 3"]
     assert log[-1].startswith("stop")
     assert not [name for name in (tmp_path / "dp").iterdir() if name.name.startswith("devward-")]
+
+
+def test_a_kubelets_socket_that_is_touched_ends_nothing_and_is_known_from_then_on(tmp_path: Path) -> None:
+    async def main(desk: Desk) -> None:
+        await until(lambda: desk.registration.registrations == 1)
+        kubelet = desk.directory / "kubelet.sock"
+        kubelet.chmod(0o600)
+        touched = kubelet.stat().st_ctime_ns
+        await until(lambda: (session := desk.registration._session) is not None and session.kubelet.changed_ns == touched)
+
+    assert run(tmp_path, main) == ["start 1", "register 1", "stop 1"]
 
 
 @pytest.mark.parametrize("failure", [PlaceError(PluginProblem.KUBELET_SILENT), RuntimeError("a defect")])

@@ -22,6 +22,7 @@ from devward.plugin.sessions import (
     failed,
     met,
     silence_due,
+    standing,
     suspects,
     with_streams,
 )
@@ -48,7 +49,22 @@ def test_each_sign_alone_ends_it(session: Session) -> None:
 
 @pytest.mark.parametrize("field", ["device", "inode", "changed_ns"])
 def test_another_kubelet_is_one_of_another_socket_even_if_the_inode_is_the_same(field: str) -> None:
+    assert end_of(SESSION, replace(SIGHT, kubelet=replace(KUBELET, **{field: 7})), 50.0) is End.KUBELET_RESTARTED
+
+
+@pytest.mark.parametrize("field", ["device", "inode"])
+def test_even_while_a_stream_seems_to_be_open(field: str) -> None:
     assert end_of(LISTENED, replace(SIGHT, kubelet=replace(KUBELET, **{field: 7})), 50.0) is End.KUBELET_RESTARTED
+
+
+def test_a_socket_of_the_kubelets_that_was_only_touched_ends_nothing_while_the_kubelet_listens() -> None:
+    touched = replace(SIGHT, kubelet=replace(KUBELET, changed_ns=7))
+    assert end_of(LISTENED, touched, 50.0) is None
+    assert end_of(LISTENED, replace(touched, own=None), 50.0) is End.KUBELET_RESTARTED
+    lost = with_streams(LISTENED, 0, 60.0)
+    assert end_of(lost, touched, 60.0) is End.KUBELET_RESTARTED
+    later = with_streams(standing(LISTENED, touched), 0, 60.0)
+    assert (end_of(later, touched, 60.0), end_of(later, touched, 62.0)) == (None, End.NO_STREAM)
 
 
 def test_a_kubelet_that_never_listens_is_given_up_later_than_one_that_stops_listening() -> None:

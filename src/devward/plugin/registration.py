@@ -161,6 +161,7 @@ class Registration:
             self._session = sessions.with_streams(self._session, self._means.streams(), now)
             end = sessions.end_of(self._session, sight, now)
             if end is None:
+                self._session = sessions.standing(self._session, sight)
                 due = sessions.silence_due(self._session)
                 return SLOW_PASS if due is None else min(SLOW_PASS, due - now)
             await self._leave(end)

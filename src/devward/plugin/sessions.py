@@ -85,12 +85,27 @@ def end_of(session: Session, sight: Sight, now: float) -> End | None:
     """Return what ended a registration, None while it stands."""
     if sight.kubelet is None:
         return End.KUBELET_GONE
-    if sight.kubelet != session.kubelet:
+    if sight.kubelet != session.kubelet and not _is_touched(session, sight):
         return End.KUBELET_RESTARTED
     if sight.own != session.own:
         return End.SOCKET_GONE
     due = silence_due(session)
     return End.NO_STREAM if due is not None and now >= due else None
+
+
+def standing(session: Session, sight: Sight) -> Session:
+    """Take in the kubelet's socket as it stands now, where that ended nothing."""
+    return session if sight.kubelet is None else replace(session, kubelet=sight.kubelet)
+
+
+def _is_touched(session: Session, sight: Sight) -> bool:
+    """Tell whether only the attributes of the kubelet's socket were changed, and the kubelet itself is the same.
+
+    It listens still, and a kubelet that starts removes our socket before it makes its own.
+    """
+    was, now = session.kubelet, sight.kubelet
+    is_same_file = now is not None and (was.device, was.inode) == (now.device, now.inode)
+    return is_same_file and session.silent_since is None and sight.own == session.own
 
 
 def silence_due(session: Session) -> float | None:
