@@ -6,20 +6,18 @@ and nothing else.
 
 import asyncio
 import contextlib
-import logging
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 from devward import metrics_file, names
+from devward.breakages import Breakages
 from devward.config import MetricsConfig
 from devward.metrics import Measures, render
 from devward.model import Finding, Reason
 from devward.text import printable
 from devward.worker import Worker, WorkerHung
-
-_log = logging.getLogger(__name__)
 
 #: Seconds that the file system may take.
 WRITE_SECONDS: Final = 5.0
@@ -39,6 +37,7 @@ class MetricsRoom:
         #: By the path of the file, why it could not be written or removed.
         self._problems: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
+        self._breakages = Breakages()
 
     def start(self, measure: Callable[[], Measures], *, was_on: bool) -> None:
         """Write from now on, if it is on; `was_on` says that an earlier run of the daemon may have left a file where none is wanted now."""
@@ -74,8 +73,9 @@ class MetricsRoom:
             self._woken.clear()
             try:
                 problems = await self._pass(measure)
+                self._breakages.sum_up(asyncio.get_running_loop().time())
             except Exception as error:  # noqa: BLE001 # the edge: whatever is wrong with the metrics is reported, and nothing else suffers
-                _log.error("the metrics could not be taken or written", exc_info=error)
+                self._breakages.note("the metrics could not be taken or written", error, asyncio.get_running_loop().time())
                 problems = {_path(self._config.directory): "Metrics fail for a defect of devward, of which the journal has more."}
             if problems != self._problems:
                 self._problems = problems

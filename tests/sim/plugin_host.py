@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from devward.breakages import Breakages
 from devward.clock import Clock
 from devward.model import REASON_TEXT, Allocation, DeviceKind, DeviceView, Health, Identity, Reason, SpecState, SpecView
 from devward.plugin.decision import Verdict, Vouched
@@ -94,6 +95,7 @@ class PluginHost:
             clock=self.clock,
             on_change=lambda: None,
             on_refused=lambda kind, verdict: self.refusals.append((kind, verdict)),
+            breakages=Breakages(),
         )
 
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None) -> None:

@@ -236,6 +236,11 @@ def test_a_defect_in_what_is_measured_is_reported_and_tried_again(play: Play, ca
         await until(lambda: desk.found)
         assert "a defect of devward" in desk.found[0][2]
         assert "XYZZY" in caplog.text
+        for _ in range(5):
+            before = desk.taken
+            await desk.interval()
+            await until(lambda before=before: desk.taken > before)  # type: ignore[misc] # bound by the default
+        assert caplog.text.count("XYZZY") == 1, "a defect that comes again is counted"
         desk.fault = None
         await desk.interval()
         await until(desk.written)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from devward.breakages import Breakages
 from devward.model import DeviceKind, Reason
 from devward.plugin.allocator import Allocator
 from devward.plugin.decision import Answer, Vouched
@@ -26,7 +27,7 @@ def run(check: Check, *more: Check, seconds: float | None = None) -> tuple[list[
         async def ask(_: DeviceKind) -> Vouched:
             return await checks[0](loop)
 
-        allocator = Allocator(ask, VirtualClock(loop))
+        allocator = Allocator(ask, VirtualClock(loop), Breakages())
         for checks[0] in (check, *more):
             began = loop.now
             answers.append((await allocator.judge([KVM]))[KVM].answer)
@@ -109,6 +110,7 @@ def test_a_young_good_check_stands_in_for_one_that_was_not_completed() -> None:
 
 def test_none_stands_in_for_one_that_breaks_off(caplog: pytest.LogCaptureFixture) -> None:
     assert run(good, breaking, inconclusive)[0] == [Answer.GIVE, Answer.REFUSE, Answer.REFUSE]
+    assert caplog.text.count("Traceback") == 1, "it was made again and again"
     assert "no more descriptors" in caplog.text
 
 
@@ -134,7 +136,7 @@ def test_nor_one_from_before_the_device_was_told_to_be_bad() -> None:
         async def ask(_: DeviceKind) -> Vouched:
             return await current(loop)
 
-        allocator = Allocator(ask, VirtualClock(loop))
+        allocator = Allocator(ask, VirtualClock(loop), Breakages())
         await allocator.judge([KVM])
         allocator.withdrawn(KVM)
         current = inconclusive
@@ -163,7 +165,7 @@ def test_a_caller_that_goes_away_ends_its_own_check_and_nothing_else() -> None:
                     raise
             return allowed(loop.now)
 
-        allocator = Allocator(ask, VirtualClock(loop))
+        allocator = Allocator(ask, VirtualClock(loop), Breakages())
         first = asyncio.ensure_future(allocator.judge([KVM]))
         await asyncio.sleep(0.1)
         first.cancel()
@@ -180,7 +182,7 @@ def test_devices_are_judged_at_the_same_time_and_each_by_itself() -> None:
             await asyncio.sleep(1.5)
             return allowed(loop.now) if kind is KVM else refused(Reason.DEVICE_MISSING)
 
-        verdicts = await Allocator(ask, VirtualClock(loop)).judge([KVM, MSHV, KVM])
+        verdicts = await Allocator(ask, VirtualClock(loop), Breakages()).judge([KVM, MSHV, KVM])
         return {kind: verdict.answer for kind, verdict in verdicts.items()}, loop.now - START
 
     assert run_virtual(main) == ({KVM: Answer.GIVE, MSHV: Answer.REFUSE}, pytest.approx(1.5))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from devward.breakages import Breakages
 from devward.clock import Clock
 from devward.plugin import place, registration, sessions
 from devward.plugin.place import PlaceError
@@ -39,7 +40,7 @@ class Desk:
             is_known=lambda: True,
             has_foreign_ids=lambda: False,
         )
-        self.registration = Registration(PluginSettings(directory=str(directory)), means, Clock(), lambda: None)
+        self.registration = Registration(PluginSettings(directory=str(directory)), means, Clock(), lambda: None, Breakages())
 
     def restart_kubelet(self) -> None:
         """Remove every socket and make another one of the kubelet's, as it does; nobody ever connects to it here."""
@@ -133,12 +134,13 @@ def test_a_kubelets_socket_that_is_touched_ends_nothing_and_is_known_from_then_o
 
 
 @pytest.mark.parametrize("failure", [PlaceError(PluginProblem.KUBELET_SILENT), RuntimeError("a defect")])
-def test_a_server_of_a_registration_that_failed_is_stopped(tmp_path: Path, failure: Exception) -> None:
+def test_a_server_of_a_registration_that_failed_is_stopped(tmp_path: Path, failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
     async def main(desk: Desk) -> None:
         desk.failure = failure
         await until(lambda: desk.registration.failures >= 2)
 
     assert run(tmp_path, main)[:5] == ["start 1", "register 1", "stop 1", "start 2", "register 2"]
+    assert caplog.text.count("Traceback") == (failure.args == ("a defect",)), "what comes again is counted"
 
 
 def test_a_server_that_made_its_socket_and_does_not_start_leaves_nothing(tmp_path: Path) -> None:

@@ -216,6 +216,20 @@ def test_a_fault_ends_the_plugin_is_told_and_it_begins_anew(
     run(main())
 
 
+def test_a_fault_that_comes_again_is_told_in_full_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        world = World(ON, monkeypatch)
+        world.room.start()
+        for number in (1, 2, 3):
+            (await world.plugin(number)).bad_offer = RuntimeError("a defect")
+            world.room.offer([standing()], SPEC)
+        await world.plugin(4)
+        await world.room.close()
+
+    run(main())
+    assert caplog.text.count("Traceback") == 1
+
+
 def test_a_library_that_is_missing_is_said_once_and_found_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         world = World(ON, monkeypatch)

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from devward.breakages import Breakages
 from devward.clock import Clock
 from devward.cluster.answers import Failure
 from devward.cluster.api import ApiSettings
-from devward.cluster.breakages import Breakages
 from devward.cluster.cadence import next_look
 from devward.cluster.claims import Moment
 from devward.cluster.gatherer import Gathered, Gatherer, nothing_gathered

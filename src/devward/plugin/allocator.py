@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
+from devward.breakages import Breakages
 from devward.clock import Clock
 from devward.model import REASON_TEXT, Allocation, DeviceKind, Reason
 from devward.plugin import decision
@@ -18,10 +19,11 @@ _log = logging.getLogger(__name__)
 class Allocator:
     """Judges devices. `check` is CheckAllocation for one of them."""
 
-    def __init__(self, check: Callable[[DeviceKind], Awaitable[Vouched]], clock: Clock) -> None:
+    def __init__(self, check: Callable[[DeviceKind], Awaitable[Vouched]], clock: Clock, breakages: Breakages) -> None:
         """Begin with no device that was ever good."""
         self._check = check
         self._clock = clock
+        self._breakages = breakages
         self._good: dict[DeviceKind, float | None] = {}
         #: Checks that were given up on and have not ended yet.
         self._left: set[asyncio.Future[Vouched]] = set()
@@ -60,8 +62,8 @@ class Allocator:
             return check.result()
         except asyncio.CancelledError:
             return _broken_off()
-        except Exception:  # noqa: BLE001 # the edge: a check that breaks off is none, and says so in the journal
-            _log.exception("the check of a device broke off")
+        except Exception as error:  # noqa: BLE001 # the edge: a check that breaks off is none, and says so in the journal
+            self._breakages.note("the check of a device broke off", error, self._clock.monotonic())
             return _broken_off()
 
     def _leave(self, check: "asyncio.Future[Vouched]") -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from devward.breakages import Breakages
 from devward.clock import Clock
 from devward.model import DeviceKind, SpecView
 from devward.plugin import decision
@@ -31,6 +32,7 @@ class DevicePlugin:
         clock: Clock,
         on_change: Callable[[], None],
         on_refused: Callable[[DeviceKind | None, Verdict], None],
+        breakages: Breakages,
     ) -> None:
         """Do nothing yet.
 
@@ -40,13 +42,14 @@ class DevicePlugin:
         """
         self._settings = settings
         self._clock = clock
+        self._breakages = breakages
         self._on_change = on_change
         wire = Wire()
-        self._service = DeviceService(settings, Allocator(check, clock), wire, self._changed, on_refused)
+        self._service = DeviceService(settings, Allocator(check, clock, breakages), wire, self._changed, on_refused)
         self._registration = Registration(
             settings,
             Means(
-                make_server=lambda: PluginServer(self._service, wire),
+                make_server=lambda: PluginServer(self._service, wire, self._broke_off),
                 register=lambda socket, endpoint, deadline: register(
                     socket, wire.register_request(endpoint, settings.resource, self._service.options), deadline
                 ),
@@ -56,6 +59,7 @@ class DevicePlugin:
             ),
             clock,
             self._changed,
+            breakages,
         )
         self._task: asyncio.Task[None] | None = None
         self._kinds: tuple[DeviceKind, ...] = ()
@@ -116,6 +120,9 @@ class DevicePlugin:
             given=self._service.given,
             refused=self._service.refused,
         )
+
+    def _broke_off(self, error: Exception) -> None:
+        self._breakages.note("a call of the kubelet broke off", error, self._clock.monotonic())
 
     def _changed(self) -> None:
         standing, streams = self._registration.standing, self._service.streams.count

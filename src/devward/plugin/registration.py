@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
+from devward.breakages import Breakages
 from devward.clock import Clock
 from devward.inotify import Event, Inotify, Mask
 from devward.plugin import place, sessions
@@ -85,12 +86,13 @@ class Standing:
 class Registration:
     """Runs until it is cancelled. `on_change` is called when its standing changes."""
 
-    def __init__(self, settings: PluginSettings, means: Means, clock: Clock, on_change: Callable[[], None]) -> None:
+    def __init__(self, settings: PluginSettings, means: Means, clock: Clock, on_change: Callable[[], None], breakages: Breakages) -> None:
         """Do nothing yet."""
         self._settings = settings
         self._means = means
         self._clock = clock
         self._on_change = on_change
+        self._breakages = breakages
         self._worker = Worker("plugin", on_recovered=self.nudge)
         self._nudged = asyncio.Event()
         self._inotify: Inotify | None = None
@@ -135,16 +137,18 @@ class Registration:
 
     async def _guarded_round(self) -> float:
         try:
-            return await self._round()
+            wait = await self._round()
         except Exception as error:  # noqa: BLE001 # the edge: it is reported, and tried again
             # Of us or of gRPC: what is registered is given back, and begun anew.
-            _log.exception("the registration with the kubelet broke off")
+            self._breakages.note("the registration with the kubelet broke off", error, self._clock.monotonic())
             self._session = None
             self.failures += 1
             self._pace = sessions.failed(self._pace, self._clock.monotonic())
             self._stand(RegistrationState.FAILED, PluginProblem.BROKEN_OFF, printable(f"{type(error).__name__}: {error}"))
             await self._stop_server()
             return SEARCH
+        self._breakages.sum_up(self._clock.monotonic())
+        return wait
 
     async def _round(self) -> float:
         """Look and act once; return how long to wait before the next look that nothing asks for."""
@@ -249,8 +253,8 @@ class Registration:
         finally:
             try:
                 await server.stop()
-            except Exception:  # noqa: BLE001 # the edge: a server that cannot be stopped holds up nothing else
-                _log.exception("the server of the device plugin did not stop as it should")
+            except Exception as error:  # noqa: BLE001 # the edge: a server that cannot be stopped holds up nothing else
+                self._breakages.note("the server of the device plugin did not stop as it should", error, self._clock.monotonic())
 
     async def _call(self, call: Callable[[], _T]) -> _T:
         try:

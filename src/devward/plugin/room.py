@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from devward.allocation import AllocationCheck
 from devward.audit import Audit
+from devward.breakages import Breakages
 from devward.cdi.sources import qualified
 from devward.clock import Clock
 from devward.metrics import PluginMeasures
@@ -65,6 +66,7 @@ class PluginRoom:
         self._clock = clock
         self._on_change = on_change
         self._trail = PluginTrail(audit)
+        self._breakages = Breakages()
         self._plugin: DevicePlugin | None = None
         self._task: asyncio.Task[None] | None = None
         #: One that did not end in time. While it lives, nothing begins: there is one plugin at a time.
@@ -160,7 +162,7 @@ class PluginRoom:
             except _Unusable as error:
                 self._stand(PluginProblem.LIBRARY_MISSING, str(error))
             except Exception as error:  # noqa: BLE001 # the edge: nothing of the plugin ends the daemon; it is reported and begun anew
-                _log.exception("the device plugin broke off, and begins anew in %g s", RETRY)
+                self._breakages.note(f"the device plugin broke off, and begins anew in {RETRY:g} s", error, self._clock.monotonic())
                 self._stand(PluginProblem.BROKEN_OFF, f"{type(error).__name__}: {error}")
             await asyncio.sleep(RETRY)
 
@@ -194,6 +196,7 @@ class PluginRoom:
             clock=self._clock,
             on_change=self._changed,
             on_refused=self._trail.refused,
+            breakages=self._breakages,
         )
         fault = self._fault = asyncio.get_running_loop().create_future()
         try:
@@ -208,8 +211,8 @@ class PluginRoom:
             self._fault = None
             try:
                 await plugin.close()
-            except Exception:  # noqa: BLE001 # the edge: raised, it would take the place of a cancellation, and the plugin would begin anew
-                _log.exception("the device plugin did not end as it should")
+            except Exception as error:  # noqa: BLE001 # the edge: raised, it would take the place of a cancellation
+                self._breakages.note("the device plugin did not end as it should", error, self._clock.monotonic())
             finally:
                 self._plugin = None
                 self._ended[settings.resource] = measured.measures(plugin.status, self._ended.get(settings.resource))

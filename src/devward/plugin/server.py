@@ -41,10 +41,11 @@ def address(path: str) -> str:
 class PluginServer:
     """One start of the server."""
 
-    def __init__(self, service: DeviceService, wire: Wire) -> None:
-        """Prepare a server on the running loop; it does not listen yet."""
+    def __init__(self, service: DeviceService, wire: Wire, on_broken_off: Callable[[Exception], None]) -> None:
+        """Prepare a server on the running loop; it does not listen yet. `on_broken_off` hears of a defect that ended a call."""
         self._service = service
         self._wire = wire
+        self._on_broken_off = on_broken_off
         self._server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MAXIMUM_CALLS)
         self._server.add_generic_rpc_handlers((self._handlers(),))
 
@@ -127,8 +128,8 @@ class PluginServer:
                 code, text = grpc.StatusCode[refused.code], refused.text
             except asyncio.CancelledError:
                 raise
-            except Exception:  # noqa: BLE001 # the edge: the kubelet gets a status, the journal the rest
-                _log.exception("a call of the kubelet broke off")
+            except Exception as error:  # noqa: BLE001 # the edge: the kubelet gets a status, the journal the rest
+                self._on_broken_off(error)
                 code, text = grpc.StatusCode.INTERNAL, "the call broke off, devwardd's journal says why"
             await context.abort(code, text)
             raise AssertionError("abort raises")
