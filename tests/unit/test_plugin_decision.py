@@ -71,6 +71,13 @@ def test_what_was_good_of_another_node_counts_no_more(reason: Reason) -> None:
     assert judged(refused(reason), good=good, left=0.1).answer is Answer.REFUSE
 
 
+def test_a_node_that_changed_after_its_good_check_is_checked_again() -> None:
+    met = Vouched(Allocation(allowed=True, reason=Reason.OK, text=""), None)
+    assert judged(met, good=good_after(met, NOW)).answer is Answer.AGAIN
+    text = REASON_TEXT[Reason.DEVICE_CHANGED]
+    assert judged(met, left=0.1) == Verdict(Answer.REFUSE, Reason.DEVICE_CHANGED, text)
+
+
 def test_a_refusal_is_fit_to_be_read() -> None:
     foreign = Vouched(Allocation(allowed=False, reason=Reason.CDI_SHADOWED, text="a\nb\x1b" + "c" * 5000), None)
     text = refusal(KVM, judged(foreign))

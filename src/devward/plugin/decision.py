@@ -89,8 +89,11 @@ def decide(vouched: Vouched | None, *, good: float | None, now: float, until: fl
     if vouched is None:
         return Verdict(Answer.REFUSE, Reason.DEADLINE, REASON_TEXT[Reason.DEADLINE])
     allocation = vouched.allocation
-    if allocation.allowed:
+    if allocation.allowed and vouched.good_monotonic is not None:
         return Verdict(Answer.GIVE)
+    if allocation.allowed:
+        # What was checked is there no more: another node was met while the rest of the check was made.
+        allocation = Allocation(allowed=False, reason=Reason.DEVICE_CHANGED, text=REASON_TEXT[Reason.DEVICE_CHANGED])
     text = printable(allocation.text or REASON_TEXT[allocation.reason], _MAXIMUM_SENTENCE)
     if allocation.reason not in INCONCLUSIVE:
         return Verdict(Answer.REFUSE, allocation.reason, text)
