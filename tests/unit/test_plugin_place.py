@@ -168,6 +168,15 @@ def test_what_is_not_our_socket_is_not_protected(directory: Path, kind: str) -> 
     assert target.stat().st_mode & 0o777 == 0o644
 
 
+def test_a_link_to_somebodys_socket_is_not_followed(directory: Path) -> None:
+    with bind(directory / "theirs.sock"):
+        (directory / "theirs.sock").chmod(0o666)
+        (directory / "own.sock").symlink_to("theirs.sock")
+        with pytest.raises(PlaceError):
+            place.protect(str(directory), "own.sock")
+        assert (directory / "theirs.sock").stat().st_mode & 0o777 == 0o666
+
+
 def test_a_link_that_takes_the_place_of_our_socket_meanwhile_is_not_followed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, change = directory / "target", os.chmod
     target.write_text("x")
