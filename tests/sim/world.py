@@ -260,6 +260,8 @@ class World:
         self.end_container(container, cleans=False)
         pod.main = None
         end = pod_desk.ended(128, "StartError", finished=self.stamp(), startedAt="1970-01-01T00:00:00Z") if pod.has_end else None
+        if end is not None:
+            self.count("state:terminated:StartError")
         phase = "Pending" if pod.attempts % 2 else "Running"
         self.say(pod, phase, pod_desk.waiting(pod.reason or "RunContainerError"), end)
         self.tell(f"an attempt of Pod {pod.uid[-4:]} failed: {pod.reason}")

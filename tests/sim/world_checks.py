@@ -19,6 +19,7 @@ from devward.npu.facts import Expected, Node, Outcome, Refusal
 from devward.npu.inventory import Picture
 from devward.npu.numbering import vfid_of, window
 from devward.npu.views import Use
+from devward.reclaim.contract import FRESH_SECONDS
 from devward.reclaim.controls import Switch
 from devward.reclaim.look import Look, PinHold, VnpuFacts
 from sim.world import World
@@ -27,7 +28,7 @@ from sim.world_daemon import Daemon
 from sim.world_truth import CHIP_NAME, MAJOR, Pod, Vnpu
 
 _HOUR: Final = 3600.0
-#: What steps of a cycle may take besides, in seconds.
+#: What the steps of a look may take besides, in seconds.
 _SLACK: Final = 40.0
 _FREE: Final = (Standing.NONE, Standing.CANDIDATE)
 
@@ -47,6 +48,7 @@ class Rule(StrEnum):
     IMPATIENT = "a vNPU is destroyed that was not seen unowned for long and often enough"
     RATE = "more vNPUs are destroyed than the rates allow"
     BREAKER = "vNPUs of many cards are destroyed at once, or the breaker holds without a cause"
+    UNRECORDED = "the journal does not have what is destroyed, or what came of it"
     RAISED = "something raised"
     LATE = "an orphan is not reclaimed in time"
 
@@ -91,7 +93,7 @@ class Checks:
     _begun: float = 0.0
     #: Library calls of this run: when, in which cycle, on which card.
     _calls: deque[tuple[float, int, str]] = field(default_factory=deque)
-    #: When the broker was asked to destroy.
+    #: When the broker was asked to destroy, or was about to be.
     _asks: deque[float] = field(default_factory=lambda: deque(maxlen=64))
     _called_on: dict[str, float] = field(default_factory=dict)
     #: Since when nothing but the reclaimer itself holds it up, on the node and by card.
@@ -103,7 +105,10 @@ class Checks:
     _due_while_latched: set[str] = field(default_factory=set)
     #: The cycle of which the first look was taken, and the cards that had something due then.
     _cycle: int = -1
+    _cycle_at: float = 0.0
     _many: frozenset[str] = frozenset()
+    #: A look was taken in this cycle since something was chosen.
+    _is_fresh: bool = False
     _boots: int = 1
     #: When the hour's tries were last spent.
     spent_at: float = -1.0
@@ -150,8 +155,9 @@ class Checks:
                 wait.is_exact = False
             self._waits[vnpu.identity] = wait
         self._looked_at, self._begun = look.at, look.begun
-        if self._daemon.cycles != self._cycle:
-            self._cycle = self._daemon.cycles
+        self._is_fresh = self._daemon.cycles == self._cycle
+        if not self._is_fresh:
+            self._cycle, self._cycle_at = self._daemon.cycles, look.at
             self._many = frozenset(self._due_cards(exact=True))
         if look.is_deferred:
             self._able_since = look.at
@@ -177,8 +183,8 @@ class Checks:
         return of_look or any(not one.which or vnpu.identity in one.which for one in look.interruptions)
 
     # --- what is done --------------------------------------------------------------------------------------------------
-    def asked(self, vnpu: VnpuFacts, fresh: Look, expected: Expected) -> None:
-        """Hold a request to the broker against what was seen."""
+    def asked(self, vnpu: VnpuFacts, fresh: Look, expected: Expected, *, is_recorded: bool | None = None) -> None:
+        """Hold a request to the broker against what was seen; `is_recorded`: the journal has its intent, None: if it takes any now."""
         daemon = self._daemon
         self.world.tell(f"the broker is asked to destroy vNPU {expected.vdev}")
         current = fresh.vnpu(vnpu.identity)
@@ -187,15 +193,24 @@ class Checks:
         settings = daemon.settings
         if settings.paused or settings.mode is not ReclaimMode.ENFORCE or settings.kill_switch is not Switch.ABSENT:
             self.broken(Rule.SWITCHED_OFF, f"{settings.mode}, paused {settings.paused}, switch {settings.kill_switch}")
-        if not settings.journal:
-            self.broken(Rule.SWITCHED_OFF, "the journal took no record")
+        if not (settings.journal if is_recorded is None else is_recorded):
+            self.broken(Rule.UNRECORDED, "the journal took no record")
+        age = self.world.time.now - fresh.begun
+        if not self._is_fresh or age > FRESH_SECONDS:
+            self.broken(Rule.UNKNOWN, f"vNPU {vnpu.vdev}: the last look is {age:.0f} s old, of after the choice: {self._is_fresh}")
+        self._is_fresh = False
         if fresh.is_deferred:
             self.broken(Rule.DEFERRED, f"vNPU {vnpu.vdev}")
-        self._asks.append(self.world.time.now)
+        if is_recorded is None:
+            self.tried()
         wait = self._waits.get(vnpu.identity)
         pace = settings.bounds.normal
         if wait is None or fresh.at - wait.since < pace.grace or wait.confirmations < pace.confirmations:
             self.broken(Rule.IMPATIENT, f"vNPU {vnpu.vdev}: {wait}, now {fresh.at}")
+
+    def tried(self) -> None:
+        """Count a try for the hour, whatever comes of it."""
+        self._asks.append(self.world.time.now)
 
     def answered(self, vnpu: VnpuFacts, said: Said) -> None:
         """Take note of what came of it."""
@@ -249,8 +264,10 @@ class Checks:
             return pod is not None and (pod.noted or (pod.in_api and self.world.api.is_true))
         return True
 
-    def is_pinned(self, vnpu: Vnpu) -> bool:
+    def is_pinned(self, vnpu: Vnpu | None) -> bool:
         """Whether a pin names it or its card."""
+        if vnpu is None:
+            return False
         die = self.world.hardware.cards[vnpu.phy].die
         names = {die, f"{die}/{vnpu.vdev}/{vnpu.template}"}
         return any(pin.target in names for pin in self._daemon.settings.pins)
@@ -319,7 +336,8 @@ class Checks:
                 self._card_able_since.get(wait.card, 0.0) + 2 * self._interval,
                 self._called_on.get(wait.card, 0.0) + self._interval,
             )
-            if now > latest + _SLACK:
+            # By when this cycle began to decide: each destruction before a vNPU's turn takes its time.
+            if self._cycle_at > latest + _SLACK:
                 self.broken(Rule.LATE, f"card {wait.card}: {wait}, now {now:.0f}")
 
     def _require_cause(self) -> bool:

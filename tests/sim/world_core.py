@@ -7,7 +7,7 @@ from dataclasses import replace
 from devward.npu.facts import Expected
 from devward.npu.inventory import Picture
 from devward.npu.pins import PinReport
-from devward.reclaim.aftermath import called, conclude, refused, unanswered
+from devward.reclaim.aftermath import Aftermath, called, conclude, refused, unanswered
 from devward.reclaim.asking import ask_about
 from devward.reclaim.confirmation import Progress, step
 from devward.reclaim.contract import Chosen, Go, Prepared, decide, prepare
@@ -19,6 +19,13 @@ from devward.reclaim.look import Look, VnpuFacts
 from devward.reclaim.verdict import Judgement, judge
 from sim.world_broker import Said
 from sim.world_daemon import Daemon
+
+
+def meant(said: Said) -> Aftermath:
+    """Return what an answer of the broker means."""
+    if said.outcome is not None:
+        return called(said.outcome, said.code)
+    return refused(said.refusal, said.code, "") if said.refusal is not None else unanswered("")
 
 
 class Core:
@@ -104,10 +111,7 @@ class Core:
         """Take in an answer."""
         assert self._prepared is not None
         one = self._prepared.chosen.due
-        if said.outcome is not None:
-            aftermath = called(said.outcome, said.code)
-        else:
-            aftermath = refused(said.refusal, said.code, "") if said.refusal is not None else unanswered("")
+        aftermath = meant(said)
         self._history, _ = act(self._history, one.identity, "made-up", aftermath.result, at=at, at_usec=1)
         self.is_forbidden = self.is_forbidden or aftermath.forbids
         self._progress = conclude(self._progress, one.identity, aftermath, at)

@@ -5,12 +5,14 @@ the real core or a naive one, is for the caller to say.
 """
 
 import json
-from collections.abc import Callable, Generator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from devward.cluster import readings
+from devward.cluster.asked import answer_of
 from devward.cluster.claims import HostEvidence, Moment
 from devward.cluster.life import Life
 from devward.cluster.managers import Drivers
@@ -19,6 +21,7 @@ from devward.cluster.parts import HostFacts, Part, Parts, SnapshotBounds
 from devward.cluster.podlist import parse_pod_list
 from devward.cluster.recollection import Recollection, from_values, to_values
 from devward.cluster.snapshot import take_snapshot
+from devward.cluster.statement import Statement, VnpuSight
 from devward.cluster.views import Snapshot
 from devward.cluster.witness import WitnessedHost
 from devward.model import Pin, Reason, ReclaimMode
@@ -42,6 +45,83 @@ for _parser in (parse_node, parse_lease, parse_pod_list):
 #: At which the world may step in; the caller gets each.
 Step = Generator[str, None, None]
 _BOUNDS: Final = SnapshotBounds()
+T = TypeVar("T")
+
+
+class Evidence(NamedTuple):
+    """What one look gathers, and what that comes to."""
+
+    picture: Picture
+    pins: PinReport
+    at: Moment
+    #: None: the API server was asked for nothing.
+    parts: Parts | None = None
+    snapshot: Snapshot | None = None
+    #: The Pods were asked for.
+    is_asked: bool = False
+    statement: Statement | None = None
+
+    @property
+    def sights(self) -> dict[str, VnpuSight]:
+        """What the host shows of the vNPUs that were asked about, by name."""
+        found = {sight.vnpu.vdev: sight for sight in self.statement.vnpus} if self.statement is not None else {}
+        return {view.name: found[view.vdev] for view in self.picture.vnpus if view.vdev in found}
+
+    def look(self, interruptions: Iterable[Interruption]) -> Look:
+        """Return it as a look."""
+        statement = self.statement if self.is_asked else None
+        containers = statement.containers if statement is not None else None
+        return take_look(
+            self.picture,
+            self.snapshot if self.is_asked else None,
+            self.sights if self.is_asked else {},
+            self.pins,
+            at=self.at.monotonic,
+            at_usec=self.at.realtime_usec,
+            containers=containers,
+            living=None if containers is None else frozenset(container_key(one) for one in containers if one.life is Life.LIVE),
+            interruptions=interruptions,
+        )
+
+
+class Whole(ABC):
+    """What goes through a cycle by itself, from the evidence on. One of them lives as long as the daemon runs."""
+
+    #: The library said that this process may not destroy.
+    is_forbidden: bool = False
+
+    @abstractmethod
+    def cycle(self) -> Step:
+        """Take the next look in, and do what comes of it."""
+
+    @abstractmethod
+    def asks(self, picture: Picture, pins: PinReport) -> frozenset[str]:
+        """Return the names of the vNPUs for which the host is searched at this look."""
+
+    @abstractmethod
+    def noticed(self) -> None:
+        """An administrator changed something."""
+
+    @abstractmethod
+    def interrupt(self, interruption: Interruption) -> None:
+        """Something happened that breaks waits."""
+
+    @abstractmethod
+    def stop(self) -> Step:
+        """End as the service manager asks for it: what was begun is waited for."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """End at once, wherever it is."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Do what an administrator means by releasing the breaker."""
+
+    @property
+    @abstractmethod
+    def is_latched(self) -> bool:
+        """Whether the breaker holds everything up."""
 
 
 class Reclaimer(Protocol):
@@ -116,12 +196,12 @@ class Settings:
 class Daemon:
     """One run of the daemon after the other."""
 
-    def __init__(self, world: World, broker: Broker, settings: Settings, watcher: Watcher, make: Callable[["Daemon"], Reclaimer]) -> None:
+    def __init__(self, world: World, broker: Broker, settings: Settings, watcher: Watcher, make: "Make") -> None:
         """`make` returns the reclaimer of a run."""
         self.world = world
         self.broker = broker
         self.settings = settings
-        self._watcher = watcher
+        self.watcher = watcher
         self._make = make
         #: How long each step takes, in seconds.
         self.pace = 0.05
@@ -130,10 +210,12 @@ class Daemon:
         self.runs = 0
         #: When the last look was taken.
         self.looked_at = 0.0
+        self._reclaimer: Reclaimer | Whole | None = None
         self.start()
 
     def start(self) -> None:
         """Begin a run: all that is known is what was kept."""
+        self.close()
         kept = self.settings.kept
         # What is kept goes through a file.
         self.known = from_values(json.loads(json.dumps(to_values(kept) if isinstance(kept, Recollection) else kept)))
@@ -141,15 +223,33 @@ class Daemon:
         self._interruptions: list[Interruption] = [Interruption(Cut.RESTARTED)] if self.runs else []
         self.picture = Picture(in_doubt=True)
         self.snapshot: Snapshot | None = None
-        self.reclaimer = self._make(self)
+        self._reclaimer = self._make(self)
         self.runs += 1
         self.next_at = self.world.time.now + 1.0
         self.looked_at = 0.0
-        self._watcher.begun(self)
+        self.watcher.begun(self)
+
+    def close(self) -> None:
+        """End a run at once."""
+        if isinstance(self._reclaimer, Whole):
+            self._reclaimer.end()
+
+    def stop(self) -> Step:
+        """End a run as the service manager asks for it."""
+        if isinstance(self._reclaimer, Whole):
+            yield from self._reclaimer.stop()
 
     def interrupt(self, cut: Cut, which: frozenset[str] = frozenset()) -> None:
         """Take note of what breaks every wait."""
-        self._interruptions.append(Interruption(cut, which))
+        if isinstance(self._reclaimer, Whole):
+            self._reclaimer.interrupt(Interruption(cut, which))
+        else:
+            self._interruptions.append(Interruption(cut, which))
+
+    def noticed(self) -> None:
+        """An administrator changed something."""
+        if isinstance(self._reclaimer, Whole):
+            self._reclaimer.noticed()
 
     def controls(self) -> Controls:
         """Return what can stop reclaiming, as it is now."""
@@ -157,51 +257,52 @@ class Daemon:
         kubelet = self.world.kubelet.scan().kubelet
         return Controls(settings.mode, settings.paused, settings.kill_switch, has_kubelet=kubelet is not None)
 
+    @property
+    def reclaimer(self) -> "Reclaimer | Whole":
+        """What decides in this run."""
+        assert self._reclaimer is not None
+        return self._reclaimer
+
     # --- one cycle -----------------------------------------------------------------------------------------------------
     def cycle(self) -> Step:
         """Look, decide, and destroy what is due."""
         self.cycles += 1
-        look = yield from self._look()
-        for vnpu in self.reclaimer.choose(look, self.controls()):
-            yield from self._destroy(vnpu)
-        self._watcher.cycled()
+        reclaimer = self.reclaimer
+        if isinstance(reclaimer, Whole):
+            yield from reclaimer.cycle()
+        else:
+            look = yield from self._look(reclaimer)
+            for vnpu in reclaimer.choose(look, self.controls()):
+                yield from self._destroy(reclaimer, vnpu)
+        self.watcher.cycled()
 
-    def _destroy(self, vnpu: VnpuFacts) -> Step:
+    def _destroy(self, reclaimer: Reclaimer, vnpu: VnpuFacts) -> Step:
         # Where the broker checks nothing, nothing may happen once the fresh evidence is taken.
         is_last = self.broker.blind is Blind.BROKER
         was, losses = self._sequence(vnpu.vdev), self.world.hardware.losses
         yield "chosen"
-        fresh = self._at_once() if is_last else (yield from self._look())
+        fresh = at_once(self._look(reclaimer)) if is_last else (yield from self._look(reclaimer))
         pins = self.settings.pins
         expected = self.expected(vnpu.identity)
         at, sequence = self.world.time.now, self._drained(vnpu.vdev, losses)
-        if not self.reclaimer.prepare(vnpu, was, fresh, expected, at, sequence, self.controls()):
+        if not reclaimer.prepare(vnpu, was, fresh, expected, at, sequence, self.controls()):
             self.world.tell(f"vNPU {vnpu.vdev} is left alone after all")
             return
         if not is_last:
             yield "recorded"
         at, sequence = self.world.time.now, self._drained(vnpu.vdev, losses)
-        wanted = self.reclaimer.decide(at, sequence, self.controls(), is_intent_taken=self.settings.journal)
+        wanted = reclaimer.decide(at, sequence, self.controls(), is_intent_taken=self.settings.journal)
         if wanted is None or pins != self.settings.pins:
             self.world.tell(f"vNPU {vnpu.vdev} is left alone at the last moment")
             return
-        self._watcher.asked(vnpu, fresh, wanted)
+        self.watcher.asked(vnpu, fresh, wanted)
         if not is_last:
             yield "asked"
         said = self.broker.destroy(wanted)
         yield "answered"
         self.world.tell(f"vNPU {vnpu.vdev}: {said.outcome or said.refusal or 'no answer'}")
-        self.reclaimer.conclude(said, self.world.time.now)
-        self._watcher.answered(vnpu, said)
-
-    def _at_once(self) -> Look:
-        """Look, and let nothing happen meanwhile."""
-        look = self._look()
-        try:
-            while True:
-                next(look)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        reclaimer.conclude(said, self.world.time.now)
+        self.watcher.answered(vnpu, said)
 
     def _sequence(self, vdev: int) -> int:
         return self.world.hardware.sequences[f"vdavinci{vdev}"]
@@ -220,7 +321,16 @@ class Daemon:
         return Expected(self.world.boot_id, card.card, card.device, card.phy_id, card.die_id, view.vdev, view.vfid, view.template, at)
 
     # --- one look ------------------------------------------------------------------------------------------------------
-    def _look(self) -> Generator[str, None, Look]:
+    def _look(self, reclaimer: Reclaimer) -> Generator[str, None, Look]:
+        seeing = self.gather(reclaimer)
+        yield next(seeing)
+        # What happens from now on is for the next look.
+        interruptions, self._interruptions = self._interruptions, []
+        evidence = yield from seeing
+        return self.see(evidence.look(interruptions))
+
+    def gather(self, asking: Reclaimer | Whole, *, is_resumed: bool = False) -> Generator[str, None, Evidence]:
+        """Gather part by part; `asking` says about which vNPUs the host is searched."""
         world = self.world
         said = self.broker.list()
         if isinstance(said, Inventory) and said.boot_id != world.boot_id:
@@ -230,20 +340,18 @@ class Daemon:
         self.picture, self._npus = assess(said, self._surroundings, self._npus, world.time.realtime_usec)
         npus = Part(listed_at, self.picture)
         yield "listed"
-        interruptions, self._interruptions = self._interruptions, []
-        sight = Sight(self.picture.cards, self.picture.vnpus, self.picture.lasting, self.picture.in_doubt)
-        pins = judge(self.settings.pins, sight)
-        if not needs_pods(self.picture):
-            now = self._now()
-            at, at_usec = now.monotonic, now.realtime_usec
-            look = take_look(self.picture, None, {}, pins, at=at, at_usec=at_usec, interruptions=interruptions)
-            return self._seen(look)
+        pins = self.pins()
+        is_asked = needs_pods(self.picture)
+        if not is_asked and not isinstance(asking, Whole):
+            return Evidence(self.picture, pins, self._now())
         answers = {}
-        for part in ("node", "lease", "pods"):
+        for part in ("node", "lease", "pods") if is_asked else ("node", "lease"):
             asked_at = world.time.now
             yield part
             answers[part] = world.api.get(part, asked_at, world.time.now)
-        if world.api.is_true:
+        if not is_asked:
+            answers["pods"] = answer_of(None, world.time.now)
+        elif world.api.is_true:
             for pod in world.api.pods.values():
                 pod.noted = True
         checkpoint = Part(world.time.now, world.kubelet.read())
@@ -251,32 +359,45 @@ class Daemon:
         drivers = Part(world.time.now, Drivers(world.drivers))
         seen_at = world.time.now
         kubelet = Part(seen_at, world.kubelet.scan())
-        asked = self.reclaimer.asks(self.picture, pins)
+        asked = asking.asks(self.picture, pins)
         statement = self.broker.witness(view.vdev for view in self.picture.vnpus if view.name in asked)
         host: Part[HostEvidence] = Part(seen_at, WitnessedHost(statement))
         yield "witnessed"
         parts = Parts(**answers, checkpoint=checkpoint, kubelet=kubelet, drivers=drivers, host=host, npus=npus)
-        facts = HostFacts(NODE, world.boot_id, frozenset({MACHINE_ID}))
         now = self._now()
-        snapshot, self.known = take_snapshot(parts, facts, self.known, now, accepted=self.settings.accepted, bounds=_BOUNDS)
+        snapshot, self.known = take_snapshot(
+            parts, self.facts, self.known, now, accepted=self.settings.accepted, is_resumed=is_resumed, bounds=_BOUNDS
+        )
         self.snapshot = snapshot
         self.settings.kept = self.known
-        sights = {sight.vnpu.vdev: sight for sight in statement.vnpus} if statement is not None else {}
-        look = take_look(
-            self.picture,
-            snapshot,
-            {view.name: sights[view.vdev] for view in self.picture.vnpus if view.vdev in sights},
-            pins,
-            containers=statement.containers if statement is not None else None,
-            living=None if statement is None else frozenset(container_key(one) for one in statement.containers if one.life is Life.LIVE),
-            interruptions=interruptions,
-        )
-        return self._seen(look)
+        return Evidence(self.picture, pins, now, parts, snapshot, is_asked, statement)
 
-    def _seen(self, look: Look) -> Look:
+    def pins(self) -> PinReport:
+        """Return how the pins stand."""
+        return judge(self.settings.pins, Sight(self.picture.cards, self.picture.vnpus, self.picture.lasting, self.picture.in_doubt))
+
+    @property
+    def facts(self) -> HostFacts:
+        """What this host says of itself."""
+        return HostFacts(NODE, self.world.boot_id, frozenset({MACHINE_ID}))
+
+    def see(self, look: Look) -> Look:
+        """Tell of a look."""
         self.looked_at = look.at
-        self._watcher.looked(look, self.picture)
+        self.watcher.looked(look, self.picture)
         return look
 
     def _now(self) -> Moment:
         return Moment(self.world.time.now, self.world.time.realtime_usec)
+
+
+Make = Callable[[Daemon], Reclaimer | Whole]
+
+
+def at_once(steps: "Generator[str, None, T]") -> "T":
+    """Take all the steps, and let nothing happen meanwhile."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]

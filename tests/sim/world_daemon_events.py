@@ -10,7 +10,7 @@ from sim.world_scene import Scene
 @event("daemon-restarted")
 def _restarted(scene: Scene, number: int) -> None:
     scene.world.count("daemon-restarted")
-    scene.ends = True
+    scene.ends, scene.is_stopped = True, number % 2 == 0
 
 
 @event("memory-lost")
@@ -47,6 +47,7 @@ def _fast(scene: Scene) -> None:
 @event("pause")
 def _pause(scene: Scene, number: int) -> None:
     scene.settings.paused = True
+    scene.daemon.noticed()
     scene.world.count("pause")
     scene.world.time.after(scene.world.dice.choice((50.0, 700.0)), _resume, scene)
 

@@ -200,6 +200,7 @@ def _evicted(scene: Scene, number: int) -> None:
         world.time.after(20.0, world.kill, pod)
     else:
         world.kill(pod)
+        world.count("state:terminated:Error")
         world.say(pod, "Failed", pod_desk.ended(137, "Error", finished=world.stamp()))
 
 
@@ -226,6 +227,7 @@ def _lost(scene: Scene, number: int) -> None:
     pod = _some(scene, lambda pod: pod.in_api and pod.lives_here and not pod.ended)
     if pod is not None and scene.world.kubelet.running:
         reason = ("ContainerStatusUnknown", "Unknown", "NeverHeardOf")[number % 3]
+        scene.world.count(f"state:terminated:{reason}")
         scene.world.say(pod, "Running", pod_desk.ended(137, reason, finished=None))
         scene.world.count("container-lost")
 

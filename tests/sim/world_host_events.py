@@ -131,6 +131,7 @@ def _pin(scene: Scene, vnpu: Vnpu) -> None:
     if any(pin.target == target for pin in scene.settings.pins):
         return
     scene.settings.pins += (Pin(target, "it is wanted", 0, scene.world.time.realtime_usec),)
+    scene.daemon.noticed()
     scene.world.count("pin")
 
 
@@ -146,6 +147,7 @@ def _pins_card(scene: Scene, number: int) -> None:
     die = scene.world.hardware.cards[number % scene.plan.managed].die
     if all(pin.target != die for pin in scene.settings.pins):
         scene.settings.pins += (Pin(die, "it is wanted", 0, scene.world.time.realtime_usec),)
+        scene.daemon.noticed()
         scene.world.count("pin-card")
 
 
@@ -240,7 +242,7 @@ def _reboot(scene: Scene, number: int) -> None:
     kubelet.restart()
     world.mark()
     world.time.after(world.dice.choice((1.0, 60.0)), _settle, scene)
-    scene.ends = True
+    scene.ends, scene.is_stopped = True, False
 
 
 def _settle(scene: Scene) -> None:

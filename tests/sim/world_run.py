@@ -22,8 +22,9 @@ from sim.world_api import Trouble
 from sim.world_broker import Blind, DestroyFault, ListLie
 from sim.world_checks import Broken
 from sim.world_core import Core
-from sim.world_daemon import Daemon, Reclaimer
+from sim.world_daemon import Make
 from sim.world_events import EVENTS
+from sim.world_reconciler import Reconciled
 from sim.world_scene import Event, Plan, Scene, failing_prefix
 
 # Their events are in the table once they are imported.
@@ -31,11 +32,9 @@ assert world_cluster_events
 assert world_daemon_events
 assert world_host_events
 
-Make = Callable[[Daemon], Reclaimer]
 #: How often an event happens, where not once.
 _WEIGHTS: Final = {
     "wait": 26,
-    "wait-long": 1.4,
     "pod-fails": 5,
     "pod-runs": 5,
     "pod-deleted": 5,
@@ -54,24 +53,54 @@ _WEIGHTS: Final = {
 }
 #: Of what besides time a history consists; each takes some of these alone, so that there is quiet too.
 _MANY: Final = ("wait", "wait-long", "orphan-made", "pod-fails")
-#: A cycle has so many steps, and so many more for each vNPU that is destroyed.
+#: A look has so many steps.
 _LOOK: Final = 6
-_DESTRUCTION: Final = 10
 #: One history of so many ends calmly.
 _CALM: Final = 5
 #: What must have happened besides the events themselves.
 _STEPS: Final = ("listed", "node", "lease", "pods", "checkpoint", "witnessed", "chosen", "recorded", "asked", "answered")
+_ENDED: Final = ("Completed", "Error", "OOMKilled", "ContainerCannotRun", "StartError", "ContainerStatusUnknown", "Unknown")
 REQUIRED: Final = (
     *(f"state:{reason}" for reason in sorted(STARTING | FAILING)),
     *(f"state:{reason}" for reason in ("-", "NeverHeardOf")),
-    *(f"state:terminated:{reason}" for reason in ("Completed", "Error", "OOMKilled", "ContainerCannotRun")),
+    *(f"state:terminated:{reason}" for reason in _ENDED),
     *(f"api-outage:{trouble}" for trouble in list(Trouble)[1:]),
     *(f"list-lie:{lie}" for lie in ListLie),
     *(f"destroy-fault:{fault}" for fault in DestroyFault),
     *(f"in-flight:{step}" for step in _STEPS),
     *(f"daemon-ended:{step}" for step in _STEPS),
     *("failed-to-start", "retried", "left-behind", "card-full", "orphaned", "reclaimed", "vnpu-before-container", "privileged-flag-0"),
+    *("pod-created", "allocate-in-flight"),
     *("force-deleted-runs-on", "made-again-at-boot", "node-accepted", "pause-ended", "within-a-cycle", "ended-calmly"),
+)
+
+
+class Shape(NamedTuple):
+    """When events of a history happen."""
+
+    #: So many steps come after those of a cycle's first look, for each vNPU that is destroyed.
+    destruction: int = 10
+    #: What part of the events happens within a cycle, and what part of these within its first look.
+    within: float = 0.25
+    looking: float = 0.6
+    #: What no history is without, and how often time enough passes for a vNPU to be due.
+    always: tuple[str, ...] = ()
+    wait_long: float = 1.4
+    graces: tuple[float, ...] = (600.0, 240.0, 180.0, 90.0)
+
+
+USUAL: Final = Shape()
+#: The real reconciler waits at more places, and most that matters happens there.
+OF_RECONCILER: Final = Shape(
+    17, 0.6, 0.2, ("daemon-restarted", "destroy-fault", "kill-switch", "pause", "pod-runs", "reload"), 8.0, (600.0, 90.0, 90.0, 60.0)
+)
+#: The steps of a destruction as the real reconciler has it.
+DESTRUCTION: Final = ("chosen", *(f"again-{step}" for step in _STEPS[:6]), "switch", "keep", "turn", "asked", "answered")
+REQUIRED_OF_RECONCILER: Final = (
+    *(f"in-flight:{step}" for step in (*_STEPS[:6], *DESTRUCTION)),
+    *(f"daemon-ended:{step}" for step in (*_STEPS[:6], *DESTRUCTION)),
+    *("stopping:answered", "last-word:kill-switch", "last-word:paused", "told-of-reclaimed", "recorded:mass-reclaim", "reclaimed"),
+    *(f"destroy-fault:{fault}" for fault in DestroyFault),
 )
 
 
@@ -83,33 +112,33 @@ class Result(NamedTuple):
     broken: str = ""
 
 
-def plan_of(seed: int) -> Plan:
+def plan_of(seed: int, shape: Shape = USUAL) -> Plan:
     """Return what the history of a seed begins with."""
     dice = random.Random(seed * 2 + 1)
     return Plan(
         managed=dice.choice((1, 1, 2, 2, 3, 4)),
         unmanaged=dice.choice((0, 1)),
         blind=dice.choice((Blind.NONE, *Blind)),
-        grace=dice.choice((600.0, 240.0, 180.0, 90.0)),
+        grace=dice.choice(shape.graces),
         ends_calmly=seed % _CALM == 0,
     )
 
 
-def events_of(seed: int, steps: int) -> list[Event]:
+def events_of(seed: int, steps: int, shape: Shape = USUAL) -> list[Event]:
     """Return the events of a seed's history."""
     dice = random.Random(seed * 2)
     others = [name for name in EVENTS if name not in _MANY]
-    chosen = [*_MANY, *dice.sample(others, dice.choice((4, 12, 25, len(others))))]
-    weights = [_WEIGHTS.get(name, 1) for name in chosen]
+    chosen = [*_MANY, *shape.always, *dice.sample(others, dice.choice((4, 12, 25, len(others))))]
+    weights = [shape.wait_long if name == "wait-long" else _WEIGHTS.get(name, 1) for name in chosen]
     # Those that only let time pass are as often as all others together, or rarer.
     names = dice.choices(chosen, weights, k=steps)
-    return [Event(name, dice.getrandbits(30), _step(name, dice)) for name in names]
+    return [Event(name, dice.getrandbits(30), _step(name, dice, shape)) for name in names]
 
 
-def _step(name: str, dice: random.Random) -> int:
-    if name.startswith("wait") or dice.random() < 0.75:
+def _step(name: str, dice: random.Random, shape: Shape) -> int:
+    if name.startswith("wait") or dice.random() >= shape.within:
         return 0
-    return dice.randint(1, _LOOK) if dice.random() < 0.6 else dice.randint(_LOOK + 1, _LOOK + _DESTRUCTION)
+    return dice.randint(1, _LOOK) if dice.random() < shape.looking else dice.randint(_LOOK + 1, _LOOK + shape.destruction)
 
 
 def play(seed: int, events: Sequence[Event], plan: Plan | None = None, make: Make = Core, *, tell: bool = False) -> Scene:
@@ -120,6 +149,8 @@ def play(seed: int, events: Sequence[Event], plan: Plan | None = None, make: Mak
     except Broken as broken:
         broken.scene = scene  # type: ignore[attr-defined]
         raise
+    finally:
+        scene.close()
     return scene
 
 
@@ -165,23 +196,25 @@ def story(seed: int, events: Sequence[Event], plan: Plan | None = None, make: Ma
         scene.play(few, EVENTS)
     except Broken as again:
         broken = again
+    finally:
+        scene.close()
     lines = [f"seed {seed}: {broken}", f"plan: {scene.plan}", f"the first {length} events break it; of these {len(few)} are needed:"]
     lines += [f"    {tuple(event)}" for event in few]
     return "\n".join([*lines, *(scene.world.story or [])])
 
 
-def run_seed(seed: int, steps: int, make: Make = Core) -> Result:
+def run_seed(seed: int, steps: int, make: Make = Core, shape: Shape = USUAL) -> Result:
     """Play the history of a seed."""
     try:
-        scene = play(seed, events_of(seed, steps), make=make)
+        scene = play(seed, events_of(seed, steps, shape), plan_of(seed, shape), make)
     except Broken as broken:
         return Result(seed, broken.scene.world.counts, str(broken))  # type: ignore[attr-defined]
     scene.world.counts["looks"] += scene.daemon.cycles
     return Result(seed, scene.world.counts)
 
 
-def _run_part(part: tuple[range, int]) -> tuple[Counter[str], list[tuple[int, str]]]:
-    seeds, steps = part
+def _run_part(part: tuple[range, int, Make, Shape]) -> tuple[Counter[str], list[tuple[int, str]]]:
+    seeds, steps, make, shape = part
     counts: Counter[str] = Counter()
     broken = []
     # Everything of a history goes at its end; looking for it meanwhile costs a tenth.
@@ -189,7 +222,7 @@ def _run_part(part: tuple[range, int]) -> tuple[Counter[str], list[tuple[int, st
     for number, seed in enumerate(seeds):
         if number % 10 == 9:
             gc.collect()
-        result = run_seed(seed, steps)
+        result = run_seed(seed, steps, make, shape)
         counts.update(result.counts)
         if result.broken:
             broken.append((seed, result.broken))
@@ -197,10 +230,12 @@ def _run_part(part: tuple[range, int]) -> tuple[Counter[str], list[tuple[int, st
     return counts, broken
 
 
-def run(seeds: range, steps: int, processes: int = 1) -> tuple[Counter[str], list[tuple[int, str]]]:
+def run(
+    seeds: range, steps: int, processes: int = 1, make: Make = Core, shape: Shape = USUAL
+) -> tuple[Counter[str], list[tuple[int, str]]]:
     """Play many; return how often each event happened, and the seeds that failed with how."""
     size = max(1, min(50, len(seeds) // max(1, processes)))
-    parts = [(seeds[start : start + size], steps) for start in range(0, len(seeds), size)]
+    parts = [(seeds[start : start + size], steps, make, shape) for start in range(0, len(seeds), size)]
     counts: Counter[str] = Counter()
     broken: list[tuple[int, str]] = []
     if processes == 1:
@@ -214,9 +249,9 @@ def run(seeds: range, steps: int, processes: int = 1) -> tuple[Counter[str], lis
     return counts, sorted(broken)
 
 
-def missing(counts: Counter[str]) -> list[str]:
+def missing(counts: Counter[str], required: Sequence[str] = (*EVENTS, *REQUIRED)) -> list[str]:
     """Return the events that never happened."""
-    return [name for name in (*EVENTS, *REQUIRED) if not counts[name]]
+    return [name for name in required if not counts[name]]
 
 
 def main() -> int:
@@ -226,11 +261,14 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=200, help="events a history (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=1, help="default: %(default)s")
     parser.add_argument("--stories", type=int, default=1, help="how many failures are told in full (default: %(default)s)")
+    parser.add_argument("--reconciler", action="store_true", help="with the real loop, audit and destructions, and not their pure core")
     given = parser.parse_args()
+    make: Make = Reconciled if given.reconciler else Core
+    shape = OF_RECONCILER if given.reconciler else USUAL
     first, _, last = given.seeds.partition(":")
     seeds = range(int(first), int(last or int(first) + 1))
     began = time.monotonic()
-    counts, broken = run(seeds, given.steps, given.processes)
+    counts, broken = run(seeds, given.steps, given.processes, make, shape)
     took = time.monotonic() - began
     for name, count in sorted(counts.items(), key=lambda item: (item[0] not in EVENTS, item[0])):
         print(f"{count:10} {name}")
@@ -238,8 +276,8 @@ def main() -> int:
     for seed, how in broken:
         print(f"BROKEN seed {seed}: {how}")
     for seed, _ in broken[: given.stories]:
-        print(story(seed, events_of(seed, given.steps)))
-    for name in missing(counts):
+        print(story(seed, events_of(seed, given.steps, shape), plan_of(seed, shape), make))
+    for name in missing(counts, REQUIRED_OF_RECONCILER if given.reconciler else (*EVENTS, *REQUIRED)):
         print(f"never happened: {name}")
     return 1 if broken else 0
 

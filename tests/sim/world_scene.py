@@ -15,7 +15,7 @@ from devward.reclaim.controls import Switch
 from sim.world import World
 from sim.world_broker import Blind, Broker
 from sim.world_checks import Broken, Checks, Rule
-from sim.world_daemon import Daemon, Reclaimer, Settings
+from sim.world_daemon import Daemon, Make, Settings
 from sim.world_truth import TEMPLATES
 
 #: By when a kubelet is proven, and a Pod that is gone protects no more, in seconds.
@@ -48,7 +48,7 @@ class Plan(NamedTuple):
 class Scene:
     """The world, the daemon, and what is still to happen within its next cycle."""
 
-    def __init__(self, seed: int, plan: Plan, make: Callable[[Daemon], Reclaimer], *, tell: bool = False) -> None:
+    def __init__(self, seed: int, plan: Plan, make: Make, *, tell: bool = False) -> None:
         """Begin."""
         self.plan = plan
         self.world = World(seed, managed=plan.managed, unmanaged=plan.unmanaged, tell=tell)
@@ -61,6 +61,8 @@ class Scene:
         self._within: list[Event] = []
         #: The daemon ends at the step where it is.
         self.ends = False
+        #: It is stopped, and not killed.
+        self.is_stopped = False
 
     def play(self, events: Iterable[Event], table: "dict[str, Callable[[Scene, int], None]]") -> None:
         """Let events happen. Broken."""
@@ -148,8 +150,16 @@ class Scene:
         world.count("ended-calmly")
 
     def _begin_again(self) -> None:
-        self.ends = False
+        if self.is_stopped:
+            for where in self.daemon.stop():
+                self.world.time.pass_until(self.world.time.now + self.daemon.pace)
+                self.world.count(f"stopping:{where}")
+        self.ends = self.is_stopped = False
         self.daemon.start()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.daemon.close()
 
 
 def failing_prefix(events: Sequence[Event], fails: Callable[[Sequence[Event]], Broken | None]) -> tuple[int, Broken | None]:

@@ -837,6 +837,42 @@ def test_a_pause_between_two_looks_breaks_waits_too(play: Callable[..., None]) -
     play(test)
 
 
+def test_a_kill_switch_that_was_there_for_less_than_the_time_between_two_looks_breaks_waits_too(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.wait()
+
+        async def happens() -> None:
+            scene.world.switch = Switch.PRESENT
+
+        scene.world.during["turn"] = happens
+        await scene.look()
+        assert scene.outcomes()[-1] == ("failure", "kill-switch")
+        scene.world.during.clear()
+        scene.world.switch = Switch.ABSENT
+        await scene.look()
+        assert (scene.destroyed, scene.confirmations()) == ([], 0)
+
+    play(test)
+
+
+def test_a_kill_switch_that_goes_while_a_look_is_taken_in_breaks_waits_too(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.wait()
+        scene.world.switch = Switch.PRESENT
+
+        async def goes() -> None:
+            scene.world.switch = Switch.ABSENT
+
+        # What the first reading found is no more at the second one.
+        scene.world.during["switch"] = goes
+        await scene.look()
+        assert scene.destroyed == []
+        await scene.look()
+        assert (scene.destroyed, scene.confirmations()) == ([], 1), "counted anew"
+
+    play(test)
+
+
 def test_a_mode_between_two_looks_breaks_waits_too(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         await scene.wait()

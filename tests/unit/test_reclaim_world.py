@@ -17,7 +17,8 @@ from sim.world_broker import Blind
 from sim.world_checks import Broken, Rule
 from sim.world_core import Core
 from sim.world_events import EVENTS
-from sim.world_run import events_of, missing, plan_of, play, run, story
+from sim.world_reconciler import Reconciled
+from sim.world_run import OF_RECONCILER, REQUIRED_OF_RECONCILER, events_of, missing, plan_of, play, run, story
 from sim.world_scene import Event, Plan, Scene
 from sim.world_truth import Pod
 
@@ -26,6 +27,8 @@ from sim.world_truth import Pod
 IS_FULL = os.geteuid() == 0 and sys.prefix == sys.base_prefix
 SEEDS = range(2000 if IS_FULL else 100)
 STEPS = 120
+SEEDS_OF_RECONCILER = range(150 if IS_FULL else 30)
+STEPS_OF_RECONCILER = 40
 
 
 def test_thousands_of_histories() -> None:
@@ -33,6 +36,23 @@ def test_thousands_of_histories() -> None:
     assert not broken, story(broken[0][0], events_of(broken[0][0], STEPS))
     if IS_FULL:
         assert missing(counts) == []
+
+
+def test_histories_of_the_real_reconciler() -> None:
+    counts, broken = run(SEEDS_OF_RECONCILER, STEPS_OF_RECONCILER, make=Reconciled, shape=OF_RECONCILER)
+    assert not broken, _story_of_reconciler(broken[0][0])
+    if IS_FULL:
+        assert missing(counts, REQUIRED_OF_RECONCILER) == []
+
+
+def _story_of_reconciler(seed: int) -> str:
+    return story(seed, events_of(seed, STEPS_OF_RECONCILER, OF_RECONCILER), plan_of(seed, OF_RECONCILER), Reconciled)
+
+
+def test_a_history_of_the_real_reconciler_is_the_same_again() -> None:
+    first, second = (play(8, events_of(8, 60, OF_RECONCILER), make=Reconciled, tell=True) for _ in range(2))
+    assert first.world.story == second.world.story
+    assert first.world.counts == second.world.counts
 
 
 _NAMES = sorted(EVENTS)

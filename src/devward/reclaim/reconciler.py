@@ -205,7 +205,6 @@ class Reconciler:
             await asyncio.wait({self._acting})
         await self.recall()
         controls = await self._controls(seen)
-        self._notice(controls)
         look = self._look(seen)
         self._take_in(look, seen, controls)
         before, self._left = self._left, {}
@@ -253,7 +252,7 @@ class Reconciler:
         self._warden.cycle_ended()
 
     def _notice(self, controls: Controls) -> None:
-        """Break every wait where less stands in the way than at the look before, or another mode is in force."""
+        """Break every wait where less stands in the way than when that was read last, or another mode is in force."""
         before, self._last_controls = self._last_controls, controls
         if before is None:
             return
@@ -322,7 +321,10 @@ class Reconciler:
         scan = seen.gathered.parts.kubelet.value
         # Before the others are read: that takes a moment, in which an administrator may say something.
         switch = await self._warden.switch()
-        return self._with_own(switch, has_kubelet=scan is not None and scan.kubelet is not None)
+        controls = self._with_own(switch, has_kubelet=scan is not None and scan.kubelet is not None)
+        # At every reading: a kill switch may be there for less than the time between two looks.
+        self._notice(controls)
+        return controls
 
     def _with_own(self, switch: Switch, *, has_kubelet: bool) -> Controls:
         """Return everything that stops reclaiming now."""
