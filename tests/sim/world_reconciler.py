@@ -166,7 +166,7 @@ class WorldWarden:
         self._world = daemon.world
         self._steps = steps
         self._checks = checks
-        self._journal = journal
+        self.journal = journal
         self.is_stopping = False
         #: The run is over: nothing of it reaches the world any more.
         self.is_over = False
@@ -225,7 +225,7 @@ class WorldWarden:
         await self._steps.at("turn")
         if (no := await last_word()) is not None:
             self._world.tell(f"vNPU {expected.vdev} is left alone at the last moment: {no.reason}")
-            self._world.count(f"last-word:{no.reason}")
+            self._world.count("kept-by-last-word")
             return replace(unasked(no.sentence), reason=no.reason)
         assert not self.is_over
         fresh = self.last
@@ -237,7 +237,7 @@ class WorldWarden:
             self._checks.broken(Rule.IMPATIENT, f"vNPU {expected.vdev}: {broken.cut} after the last look")
         if self._checks.is_pinned(self._world.hardware.vnpus.get(expected.vdev)):
             self._checks.broken(Rule.UNKNOWN, f"vNPU {expected.vdev} is pinned by now")
-        is_recorded = self._journal.intents.get(request_id) == expected.vdev and request_id in self._journal.open
+        is_recorded = self.journal.intents.get(request_id) == expected.vdev and request_id in self.journal.open
         self._checks.asked(vnpu, fresh, expected, is_recorded=is_recorded)
         await self._steps.at("asked")
         said = self._daemon.broker.destroy(expected)
@@ -279,16 +279,18 @@ class Reconciled(Whole):
     """A run of the daemon with the real reconciler."""
 
     reconciler_type: type[Watched] = Watched
+    warden_type: type[WorldWarden] = WorldWarden
+    journal_type: type[WorldJournal] = WorldJournal
 
     def __init__(self, daemon: Daemon) -> None:
         """Of an earlier run only what was kept is known."""
         self.daemon = daemon
         self.steps = Steps()
-        self.journal = WorldJournal(daemon)
+        self.journal = self.journal_type(daemon)
         checks = daemon.watcher
         assert isinstance(checks, Checks)
         self._checks = checks
-        self.warden = WorldWarden(daemon, self.steps, checks, self.journal)
+        self.warden = self.warden_type(daemon, self.steps, checks, self.journal)
         clock = _WorldClock(daemon.world)
         self._ids = 0
         self._is_resumed = False
@@ -393,9 +395,13 @@ class Reconciled(Whole):
     def stop(self) -> Step:
         """Stop: what was begun is waited for, and nothing else begins."""
         self.warden.is_stopping = True
+        if self.journal.open:
+            self.daemon.world.count("stopped-while-destroying")
         yield from self.steps.run(self.reconciler.finish())
 
     def end(self) -> None:
         """End wherever it is."""
         self.warden.is_over = True
+        if self.journal.open:
+            self.daemon.world.count("ended-while-destroying")
         self.steps.close()

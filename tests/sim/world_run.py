@@ -34,7 +34,6 @@ assert world_host_events
 
 #: How often an event happens, where not once.
 _WEIGHTS: Final = {
-    "wait": 26,
     "pod-fails": 5,
     "pod-runs": 5,
     "pod-deleted": 5,
@@ -85,21 +84,34 @@ class Shape(NamedTuple):
     looking: float = 0.6
     #: What no history is without, and how often time enough passes for a vNPU to be due.
     always: tuple[str, ...] = ()
+    wait: float = 26
     wait_long: float = 1.4
     graces: tuple[float, ...] = (600.0, 240.0, 180.0, 90.0)
+
+    def weight(self, name: str) -> float:
+        """Return how often an event happens."""
+        if name.startswith("wait"):
+            return self.wait if name == "wait" else self.wait_long
+        return _WEIGHTS.get(name, 1) * (3 if name in self.always else 1)
 
 
 USUAL: Final = Shape()
 #: The real reconciler waits at more places, and most that matters happens there.
 OF_RECONCILER: Final = Shape(
-    17, 0.6, 0.2, ("daemon-restarted", "destroy-fault", "kill-switch", "pause", "pod-runs", "reload"), 8.0, (600.0, 90.0, 90.0, 60.0)
+    destruction=17,
+    within=0.8,
+    looking=0.15,
+    always=("daemon-restarted", "destroy-fault", "kill-switch", "pause", "reload", "pod-runs", "orphan-made"),
+    wait=6,
+    wait_long=14,
+    graces=(240.0, 90.0, 90.0, 60.0),
 )
 #: The steps of a destruction as the real reconciler has it.
 DESTRUCTION: Final = ("chosen", *(f"again-{step}" for step in _STEPS[:6]), "switch", "keep", "turn", "asked", "answered")
 REQUIRED_OF_RECONCILER: Final = (
     *(f"in-flight:{step}" for step in (*_STEPS[:6], *DESTRUCTION)),
-    *(f"daemon-ended:{step}" for step in (*_STEPS[:6], *DESTRUCTION)),
-    *("stopping:answered", "last-word:kill-switch", "last-word:paused", "told-of-reclaimed", "recorded:mass-reclaim", "reclaimed"),
+    *("ended-while-destroying", "stopped-while-destroying", "kept-by-last-word"),
+    *("told-of-reclaimed", "recorded:mass-reclaim", "recorded:reclaim-refused", "reclaimed"),
     *(f"destroy-fault:{fault}" for fault in DestroyFault),
 )
 
@@ -129,7 +141,7 @@ def events_of(seed: int, steps: int, shape: Shape = USUAL) -> list[Event]:
     dice = random.Random(seed * 2)
     others = [name for name in EVENTS if name not in _MANY]
     chosen = [*_MANY, *shape.always, *dice.sample(others, dice.choice((4, 12, 25, len(others))))]
-    weights = [shape.wait_long if name == "wait-long" else _WEIGHTS.get(name, 1) for name in chosen]
+    weights = [shape.weight(name) for name in chosen]
     # Those that only let time pass are as often as all others together, or rarer.
     names = dice.choices(chosen, weights, k=steps)
     return [Event(name, dice.getrandbits(30), _step(name, dice, shape)) for name in names]
