@@ -10,7 +10,7 @@ from devward.npu.facts import Expected
 from devward.reclaim import contract
 from devward.reclaim.aftermath import Aftermath
 from devward.reclaim.controls import Controls, Switch
-from devward.reclaim.limits import Breaker, Due, Rates, Spent
+from devward.reclaim.limits import Due, Rates
 from devward.reclaim.look import Interruption, Look
 from devward.reclaim.warden import LastWord
 from sim.world_reconciler import Reconciled, Watched, WorldJournal, WorldWarden
@@ -160,18 +160,6 @@ class NoUnpinning(Reconciled):
     """Goes on waiting for what was pinned meanwhile."""
 
     reconciler_type = _NoUnpinning
-
-
-class _Forgets(WorldWarden):
-    async def load(self) -> tuple[Breaker, Spent] | None:
-        await super().load()
-        return Breaker(), Spent()
-
-
-class Forgets(Reconciled):
-    """Knows nothing of an earlier run."""
-
-    warden_type = _Forgets
 
 
 class _NoOutcome(Watched):

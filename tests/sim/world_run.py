@@ -148,7 +148,7 @@ def events_of(seed: int, steps: int, shape: Shape = USUAL) -> list[Event]:
 
 
 def _step(name: str, dice: random.Random, shape: Shape) -> int:
-    if name.startswith("wait") or dice.random() >= shape.within:
+    if name.startswith("wait") or dice.random() < 1 - shape.within:
         return 0
     return dice.randint(1, _LOOK) if dice.random() < shape.looking else dice.randint(_LOOK + 1, _LOOK + shape.destruction)
 

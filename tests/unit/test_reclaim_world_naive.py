@@ -3,10 +3,12 @@
 import pytest
 
 from sim import world_naive as naive
+from sim import world_reconciler_naive as without
 from sim.world_checks import Rule
 from sim.world_daemon import Daemon, Reclaimer
-from sim.world_run import events_of, fails, needed, plan_of, story
-from sim.world_scene import failing_prefix
+from sim.world_reconciler import Reconciled
+from sim.world_run import OF_RECONCILER, events_of, fails, needed, plan_of, story
+from sim.world_scene import Event, Plan, failing_prefix
 
 #: So many histories at the most.
 SEEDS = range(60)
@@ -55,6 +57,42 @@ def seed_that_catches(make: type[Reclaimer], rule: Rule) -> int | None:
 )
 def test_wrong_reclaimers_are_caught(make: type[Reclaimer], rule: Rule) -> None:
     assert seed_that_catches(make, rule) is not None
+
+
+@pytest.mark.parametrize(
+    ("make", "rule", "often"),
+    [
+        (without.NoFreshLook, Rule.UNKNOWN, ()),
+        (without.NoLastWord, Rule.SWITCHED_OFF, ("kill-switch", "pause", "mode")),
+        (without.NoInterruptions, Rule.IMPATIENT, ("reload",)),
+        (without.NoticesAtLooksOnly, Rule.IMPATIENT, ("kill-switch",)),
+        (without.NoKillSwitch, Rule.SWITCHED_OFF, ("kill-switch",)),
+        (without.ControlsBeforeSwitch, Rule.SWITCHED_OFF, ("pause", "mode")),
+        (without.NoBreaker, Rule.BREAKER, ()),
+        (without.NoRates, Rule.RATE, ()),
+        (without.KeepsProgress, Rule.IMPATIENT, ("destroy-fault",)),
+        (without.NoIntent, Rule.UNRECORDED, ("journal-refuses",)),
+        (without.NoOutcome, Rule.UNRECORDED, ()),
+        (without.Never, Rule.LATE, ()),
+    ],
+)
+def test_a_reconciler_that_lacks_a_rule_is_caught(make: type[Reconciled], rule: Rule, often: tuple[str, ...]) -> None:
+    shape = OF_RECONCILER._replace(always=(*often, "orphan-made"))
+    for seed in SEEDS:
+        plan = plan_of(seed, shape)._replace(only=frozenset({rule}))
+        if fails(seed, events_of(seed, 40, shape), plan, make) is not None:
+            return
+    pytest.fail("no history catches it")
+
+
+def test_a_pin_between_two_looks_is_not_for_nothing() -> None:
+    quiet, soon = Event("wait-long", 2), [Event("wait", 4)] * 5
+    events = [quiet, quiet, Event("orphan-made"), *soon, Event("pin"), Event("unpin"), *soon]
+    plan = Plan(managed=1, unmanaged=0, grace=180.0)
+    assert fails(1, events, plan, Reconciled) is None
+    broken = fails(1, events, plan, without.NoUnpinning)
+    assert broken is not None
+    assert broken.rule is Rule.IMPATIENT
 
 
 def test_a_failure_is_told_by_its_shortest_beginning_and_what_of_it_is_needed() -> None:
