@@ -63,11 +63,8 @@ def test_wrong_reclaimers_are_caught(make: type[Reclaimer], rule: Rule) -> None:
     ("make", "rule", "often"),
     [
         (without.NoFreshLook, Rule.UNKNOWN, ()),
-        (without.NoLastWord, Rule.SWITCHED_OFF, ("kill-switch", "pause", "mode")),
         (without.NoInterruptions, Rule.IMPATIENT, ("reload",)),
-        (without.NoticesAtLooksOnly, Rule.IMPATIENT, ("kill-switch",)),
         (without.NoKillSwitch, Rule.SWITCHED_OFF, ("kill-switch",)),
-        (without.ControlsBeforeSwitch, Rule.SWITCHED_OFF, ("pause", "mode")),
         (without.NoBreaker, Rule.BREAKER, ()),
         (without.NoRates, Rule.RATE, ()),
         (without.KeepsProgress, Rule.IMPATIENT, ("destroy-fault",)),
@@ -85,14 +82,28 @@ def test_a_reconciler_that_lacks_a_rule_is_caught(make: type[Reconciled], rule: 
     pytest.fail("no history catches it")
 
 
-def test_a_pin_between_two_looks_is_not_for_nothing() -> None:
-    quiet, soon = Event("wait-long", 2), [Event("wait", 4)] * 5
-    events = [quiet, quiet, Event("orphan-made"), *soon, Event("pin"), Event("unpin"), *soon]
+_QUIET = Event("wait-long", 2)
+_SOON = [Event("wait", 4)] * 5
+
+
+@pytest.mark.parametrize(
+    ("make", "rule", "events"),
+    [
+        (without.NoLastWord, Rule.SWITCHED_OFF, [Event("pause", 0, 19)]),
+        (without.ControlsBeforeSwitch, Rule.SWITCHED_OFF, [Event("pause", 0, 20)]),
+        (without.NoticesAtLooksOnly, Rule.IMPATIENT, [Event("kill-switch", 2, 19)]),
+        (without.NoUnpinning, Rule.IMPATIENT, [*_SOON, Event("pin"), Event("unpin")]),
+    ],
+    ids=["last word", "switch first", "kill switch between looks", "pin between looks"],
+)
+def test_what_happens_at_one_moment_is_not_for_nothing(make: type[Reconciled], rule: Rule, events: list[Event]) -> None:
+    """A destruction has its turn at step 19, and the kill switch is read for its last word at step 20."""
     plan = Plan(managed=1, unmanaged=0, grace=180.0)
-    assert fails(1, events, plan, Reconciled) is None
-    broken = fails(1, events, plan, without.NoUnpinning)
+    history = [_QUIET, _QUIET, Event("orphan-made"), *events, *_SOON, *_SOON]
+    assert fails(1, history, plan, Reconciled) is None
+    broken = fails(1, history, plan, make)
     assert broken is not None
-    assert broken.rule is Rule.IMPATIENT
+    assert broken.rule is rule
 
 
 def test_a_failure_is_told_by_its_shortest_beginning_and_what_of_it_is_needed() -> None:
