@@ -151,7 +151,10 @@ class AllocationCheck:
             if health.good_recently(state, self.clock.monotonic()):
                 return None
             return verdict.reason, verdict.detail
-        return None if verdict.healthy else (verdict.reason, verdict.detail)
+        if not verdict.healthy:
+            return verdict.reason, verdict.detail
+        # The files are looked at after the check, and the node may be another one by then.
+        return None if state.health is Health.HEALTHY else (Reason.DEVICE_CHANGED, "")
 
     def _judge_spec(self, device: str, check: "asyncio.Future[PassResults]") -> tuple[Reason, str] | None:
         """Return why the device cannot be named to an engine, None if it can."""

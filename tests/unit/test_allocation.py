@@ -149,6 +149,12 @@ def test_a_node_that_was_swapped_during_the_check_is_refused() -> None:
     assert world.refused() is Reason.DEVICE_CHANGED
 
 
+def test_a_node_that_was_swapped_after_a_good_check_is_refused() -> None:
+    world = World()
+    world.state = replace(HEALTHY, health=Health.UNKNOWN, reason=Reason.NOT_CHECKED, good_monotonic=None)
+    assert world.refused() is Reason.DEVICE_CHANGED
+
+
 def test_a_device_that_is_no_object_is_missing() -> None:
     world = World()
     world.known = False
