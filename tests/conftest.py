@@ -20,6 +20,10 @@ ALLOWED_SKIPS: Final[dict[str, Callable[[], bool]]] = {
     "needs /dev/kvm:": lambda: os.geteuid() != 0 or not os.path.exists("/dev/kvm"),
 }
 
+# The workers of a run are given these by readline, which their parent loaded, and would have devwardctl wrap its lines.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
+
 # No deadline, since a loaded machine is no defect; and the same everywhere: hypothesis has other defaults where CI is set.
 hypothesis.settings.register_profile(
     "devward",

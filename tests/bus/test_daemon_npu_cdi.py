@@ -228,7 +228,7 @@ def test_a_foreign_file_of_the_same_directory_takes_a_name_out(offering: NpuNode
     wait_devices(offering, 0, "all")
     everything = json.loads(path(offering).read_bytes())["devices"][1]["containerEdits"]["deviceNodes"]
     assert [node["path"] for node in everything] == ["/dev/davinci0", "/dev/davinci1"]
-    assert specs(offering)[FILE] == "conflict"
+    wait_for(lambda: specs(offering)[FILE] == "conflict", what="the conflict")
     assert specs(offering)["hyperlight.dev-hypervisor.json"] != "conflict"
     assert check(offering, f"{KIND}=1") == (False, "cdi-conflict")
     rival.unlink()
