@@ -110,9 +110,8 @@ OF_RECONCILER: Final = Shape(
 DESTRUCTION: Final = ("chosen", *(f"again-{step}" for step in _STEPS[:6]), "switch", "keep", "turn", "asked", "answered")
 REQUIRED_OF_RECONCILER: Final = (
     *(f"in-flight:{step}" for step in (*_STEPS[:6], *DESTRUCTION)),
-    *("ended-while-destroying", "stopped-while-destroying", "kept-by-last-word"),
+    *("ended-while-destroying", "kept-by-last-word", "destroy-fault"),
     *("told-of-reclaimed", "recorded:mass-reclaim", "recorded:reclaim-refused", "reclaimed"),
-    *(f"destroy-fault:{fault}" for fault in DestroyFault),
 )
 
 

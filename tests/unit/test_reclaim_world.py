@@ -55,6 +55,25 @@ def test_a_history_of_the_real_reconciler_is_the_same_again() -> None:
     assert first.world.counts == second.world.counts
 
 
+@pytest.mark.parametrize(
+    ("number", "step", "counted", "reclaimed"),
+    [
+        # Stopped when it would be its question's turn, and when the broker is asked; killed at the same moments.
+        (0, 19, "stopped-while-destroying", 0),
+        (0, 21, "stopped-while-destroying", 1),
+        (1, 19, "ended-while-destroying", 0),
+        (1, 21, "ended-while-destroying", 0),
+    ],
+)
+def test_the_daemon_ends_while_it_destroys(number: int, step: int, counted: str, reclaimed: int) -> None:
+    plan = Plan(managed=1, unmanaged=0, grace=180.0)
+    events = [Event("wait-long", 2), Event("wait-long", 2), Event("orphan-made"), Event("daemon-restarted", number, step)]
+    counts = play(1, [*events, *[Event("wait", 4)] * 10], plan, Reconciled).world.counts
+    assert counts[counted] == 1
+    assert counts["reclaimed"] == reclaimed
+    assert play(1, [*events, *[Event("wait", 4)] * 25], plan, Reconciled).world.counts["reclaimed"] == 1, "and later by the next run"
+
+
 _NAMES = sorted(EVENTS)
 _EVENTS = st.builds(
     Event,
