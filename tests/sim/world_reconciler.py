@@ -175,6 +175,8 @@ class WorldWarden:
         self.saw_switch = False
         self.last: Look | None = None
         self._kept = Spent()
+        #: When the broker was asked last in this run.
+        self._asked_at = -1.0
         #: What breaks waits, and was in no look yet.
         self.interruptions: list[Interruption] = []
 
@@ -237,6 +239,12 @@ class WorldWarden:
             self._checks.broken(Rule.IMPATIENT, f"vNPU {expected.vdev}: {broken.cut} after the last look")
         if self._checks.is_pinned(self._world.hardware.vnpus.get(expected.vdev)):
             self._checks.broken(Rule.UNKNOWN, f"vNPU {expected.vdev} is pinned by now")
+        if self.is_forbidden:
+            self._checks.broken(Rule.SWITCHED_OFF, "the library said that this process may not destroy")
+        tries = self.kept()[1].moments
+        if not tries or tries[-1] <= self._asked_at:
+            self._checks.broken(Rule.RATE, f"vNPU {expected.vdev}: a restart would forget this try")
+        self._asked_at = self._world.time.now
         is_recorded = self.journal.intents.get(request_id) == expected.vdev and request_id in self.journal.open
         self._checks.asked(vnpu, fresh, expected, is_recorded=is_recorded)
         await self._steps.at("asked")
