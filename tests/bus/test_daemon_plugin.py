@@ -70,11 +70,20 @@ def test_the_kubelet_gets_what_devward_vouches_for_and_nothing_else(tmp_path: Pa
         record = daemon.wait_event("allocation-refused", DEVWARD_TRIGGER="kubelet")
         assert (record["DEVWARD_DEVICE"], record["DEVWARD_REASON"]) == (["/dev/kvm"], ["device-missing"])
         assert len(daemon.events("allocation-refused")) == 1, "one record a refusal, however often it was checked"
-        daemon.inside("mknod -m 660 /dev/kvm c 10 232")
+        # One is there that sysfs seems to have as kvm, and that is none: its number is not the one that kvm always has: not opened.
+        number, told_by_kernel = tmp_path / "number", "/sys/class/misc/kvm/dev"
+        number.write_text("1:3\n")
+        daemon.inside(f"mount --bind {number} {told_by_kernel} && mknod -m 660 /dev/kvm c 1 3")
+        daemon.wait_property("/device/kvm", "Device", "Reason", "device-number-mismatch")
+        assert kubelet.capacity(RESOURCE) == 0
+        with pytest.raises(grpc.RpcError) as refused:
+            plugin.allocation(["kvm-1"]).result(timeout=PATIENCE)
+        assert "[device-number-mismatch]" in refused.value.details()
+        daemon.inside(f"rm /dev/kvm && umount {told_by_kernel} && mknod -m 660 /dev/kvm c 10 232")
         wait_capacity(kubelet, 3)
         told = plugin_of(daemon)
-        assert (told["given"], told["refused"], told["registrations"]) == (1, 1, 1)
-        wait_measured(f'devward_plugin_registered{{resource="{RESOURCE}"}} 1', f'{answers}"given"}} 1', f'{answers}"refused"}} 1')
+        assert (told["given"], told["refused"], told["registrations"]) == (1, 2, 1)
+        wait_measured(f'devward_plugin_registered{{resource="{RESOURCE}"}} 1', f'{answers}"given"}} 1', f'{answers}"refused"}} 2')
         # A kubelet that is started again, and one that is not there.
         kubelet.restart()
         wait_capacity(kubelet, 3)
@@ -90,7 +99,7 @@ def test_the_kubelet_gets_what_devward_vouches_for_and_nothing_else(tmp_path: Pa
         kubelet.wait(lambda: plugin.ended == "OK", "the clean end of the plugin with the old settings")
         wait_capacity(kubelet, 2)
         wait_measured(
-            f'devward_plugin_slots{{resource="{RESOURCE}",health="healthy"}} 2', f'{answers}"given"}} 1', f'{answers}"refused"}} 1'
+            f'devward_plugin_slots{{resource="{RESOURCE}",health="healthy"}} 2', f'{answers}"given"}} 1', f'{answers}"refused"}} 2'
         )
         daemon.write_config(off)
         daemon.call("Reload", "t", "0")
@@ -101,7 +110,7 @@ def test_the_kubelet_gets_what_devward_vouches_for_and_nothing_else(tmp_path: Pa
         daemon.write_config(config)
         daemon.call("Reload", "t", "0")
         wait_capacity(kubelet, 3)
-        wait_measured(f'{answers}"given"}} 1', f'{answers}"refused"}} 1')
+        wait_measured(f'{answers}"given"}} 1', f'{answers}"refused"}} 2')
         # The end of the daemon is a clean end for the kubelet.
         plugin = kubelet.plugin(RESOURCE)
         assert daemon.stop() == 0
