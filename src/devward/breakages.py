@@ -1,4 +1,4 @@
-"""Tells of a fault of the daemon's own that comes again at every look: once in full, then by how often it came."""
+"""Tells of a fault of the daemon's own that comes again and again: once in full, then by how often it came."""
 
 import logging
 from typing import Final
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class Breakages:
-    """What breaks looks off."""
+    """What broke off in one room of the daemon."""
 
     def __init__(self) -> None:
         """Nothing broke off yet."""
