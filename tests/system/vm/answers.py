@@ -6,11 +6,10 @@ import statistics
 from collections.abc import Iterator
 
 from system.vm.machine import Machine
+from system.vm.warden import SLOW
 
 #: Seconds. The daemon answers within 2; the rest is for those who ask, on an emulated processor that is shared. A broker hangs longer.
 ANSWER_LIMIT = 25.0
-#: What a slow machine does not finish in time is refused for, whatever else happens.
-SLOW = {"probe-timeout", "cdi-timeout", "helper-stuck"}
 STOP = "/run/stop-asking"
 
 

@@ -13,6 +13,8 @@ KVM = f"{names.HYPERVISOR_CDI_KIND}=kvm"
 #: Seconds after which something that is waited for is never to come. The machine is slow, may share its processors, and a check
 #: that was not finished in two seconds is made again up to half a minute later.
 LIMIT = 300.0
+#: What kvm is refused for where a slow machine does not finish in time, whatever else happens.
+SLOW = {"probe-timeout", "cdi-timeout", "helper-stuck", "deadline"}
 
 Described = dict[str, Any]
 
