@@ -182,6 +182,13 @@ RULES: Final = (
     ),
     Rule("4.5.3 a vNPU with another function is not described", RECONCILER, " or vnpu.vfid != vfid:", ":"),
     Rule(
+        "4.5.3 a die is described by its own place on its board",
+        RECONCILER,
+        "picture.boot_id, card.card, card.device, card.phy_id,",
+        "picture.boot_id, card.card, 0, card.phy_id,",
+        ("test_reclaim_two_dies.py",),
+    ),
+    Rule(
         "4.5.3 a runtime that the Node does not name scans nothing",
         RECLAIM_ROOM,
         "        if runtime is None:\n            return aftermath.refused",

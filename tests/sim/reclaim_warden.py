@@ -32,7 +32,7 @@ from devward.reclaim.warden import LastWord
 from sim.journal_sink import DrainedJournal, JournalSink, Record
 from sim.reclaim_desk import BOOT_ID, card_of, snapshot_of, vnpu_of
 from sim.snapshot_desk import BROKEN, KUBELET, card_view
-from sim.virtual_time import VirtualClock, VirtualTimeLoop
+from sim.virtual_time import VirtualClock
 
 Act = Callable[[], Awaitable[None]]
 
@@ -154,7 +154,9 @@ class _Warden:
 class Scene:
     """A reconciler in a world."""
 
-    def __init__(self, loop: VirtualTimeLoop, directory: Path, world: World | None = None, config: ReclaimConfig | None = None) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, directory: Path, world: World | None = None, config: ReclaimConfig | None = None
+    ) -> None:
         self.world = world or World()
         self.clock: Clock = VirtualClock(loop)
         self._ids = 0

@@ -57,19 +57,19 @@ class _JumpingSelector(selectors.DefaultSelector):  # type: ignore[misc, valid-t
 class VirtualClock(Clock):
     """Both clocks of devward, moved by the loop's."""
 
-    def __init__(self, loop: VirtualTimeLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         #: Seconds for which the host was suspended.
         self.suspended = 0.0
 
     def monotonic(self) -> float:
-        return self._loop.now
+        return self._loop.time()
 
     def boottime(self) -> float:
-        return self._loop.now + self.suspended
+        return self._loop.time() + self.suspended
 
     def realtime_usec(self) -> int:
-        return EPOCH_USEC + round((self._loop.now - START) * 1e6)
+        return EPOCH_USEC + round((self._loop.time() - START) * 1e6)
 
 
 def run_virtual(main: Callable[[VirtualTimeLoop], Coroutine[Any, Any, T]], *, debug: bool = True) -> T:
