@@ -101,6 +101,24 @@ RULES: Final = (
         "    if not now - prepared.begun <= fresh_seconds:\n",
     ),
     Rule(
+        "4.5.2 evidence grows old while the host is suspended",
+        RECONCILER,
+        "                    now=self._clock.boottime(),\n",
+        "                    now=self._clock.monotonic() + prepared.apart,\n",
+    ),
+    Rule(
+        "4.5.2 a suspension while the fresh look is taken counts, too",
+        RECONCILER,
+        "        before, apart = self._progress, self._apart()\n        seen = await again()\n",
+        "        before = self._progress\n        seen = await again()\n        apart = self._apart()\n",
+    ),
+    Rule(
+        "4.4 a suspension since the fresh look keeps a vNPU",
+        CONTRACT,
+        "    if apart - prepared.apart > _SUSPENDED:\n",
+        "    if apart - prepared.apart > FRESH_SECONDS:\n",
+    ),
+    Rule(
         "4.5.2 HAMi's lock defers",
         VERDICT,
         "(Verdict.DEFERRED, Why.LOCKED) if look.is_deferred else",

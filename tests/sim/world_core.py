@@ -85,6 +85,7 @@ class Core:
             fresh,
             expected,
             now=at,
+            apart=0.0,
             sequence=sequence,
             controls=self._all(controls),
             spent=self._spent,

@@ -263,7 +263,9 @@ def _settle(scene: Scene) -> None:
 def _suspend(scene: Scene, number: int) -> None:
     """The host sleeps: the monotonic clock stands, the wall clock goes on."""
     world = scene.world
-    world.time.offset_usec += world.dice.choice((5, 3600, 86400)) * 1_000_000
+    seconds = world.dice.choice((5, 3600, 86400))
+    world.time.offset_usec += seconds * 1_000_000
+    world.time.suspended += seconds
     scene.daemon.interrupt(Cut.RESUMED)
     world.count("suspend")
 

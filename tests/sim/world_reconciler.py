@@ -40,8 +40,8 @@ from sim.world_daemon import Daemon, Evidence, Step, Whole, at_once
 
 T = TypeVar("T")
 _RUNTIME: Final = "containerd://1.7.2"
-#: What breaks waits, and is seen by the reconciler in the evidence, or is nothing to it: its clock is the monotonic one.
-_OF_EVIDENCE: Final = (Cut.RESUMED, Cut.CLOCK)
+#: What breaks waits where decisions are by the wall clock; the reconciler's are not.
+_OF_WALL_CLOCK: Final = Cut.CLOCK
 
 
 class _WorldClock(Clock):
@@ -55,8 +55,8 @@ class _WorldClock(Clock):
         return self._world.time.now
 
     def boottime(self) -> float:
-        """The same: a suspension is told in another way."""
-        return self._world.time.now
+        """Seconds of the world's clock that goes on while the host is suspended."""
+        return self._world.time.now + self._world.time.suspended
 
     def realtime_usec(self) -> int:
         """Microseconds since 1970 by the world's wall clock."""
@@ -374,7 +374,7 @@ class Reconciled(Whole):
         self.noticed()
         # A switch that was never found set is nothing that ends, nor is a pin that meant nothing.
         is_nothing = cut is Cut.KILL_SWITCH_REMOVED and not self.warden.saw_switch
-        if cut in _OF_EVIDENCE or is_nothing or (cut is Cut.UNPINNED and not interruption.which):
+        if cut is _OF_WALL_CLOCK or is_nothing or (cut is Cut.UNPINNED and not interruption.which):
             return
         if cut is Cut.KILL_SWITCH_REMOVED:
             self.warden.saw_switch = False

@@ -23,7 +23,7 @@ class _NoFreshLook(Watched):
         expected = self.daemon.expected(due.identity)
         if look is None or seen is None or sequence is None or judgement is None or expected is None:
             return True
-        prepared = contract.Prepared(contract.Chosen(due, sequence), expected, judgement, look.begun)
+        prepared = contract.Prepared(contract.Chosen(due, sequence), expected, judgement, look.begun + self._apart(), self._apart())
         await asyncio.get_running_loop().create_task(self._destroy(prepared, look, seen))
         return True
 

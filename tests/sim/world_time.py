@@ -13,6 +13,8 @@ class Agenda:
         self.now = now
         #: What the wall clock is ahead of the monotonic one, in microseconds.
         self.offset_usec = realtime_usec - int(now * 1_000_000)
+        #: What CLOCK_BOOTTIME is ahead of it, in seconds: how long the host was suspended.
+        self.suspended = 0.0
         self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
 
@@ -41,4 +43,5 @@ class Agenda:
     def begin_again(self, now: float) -> None:
         """Set the monotonic clock back, as a boot does; the wall clock goes on."""
         self.offset_usec += int((self.now - now) * 1_000_000)
+        self.suspended = 0.0
         self.now = now

@@ -12,10 +12,11 @@ from devward.cluster.views import Reset
 from devward.model import ReclaimMode
 from devward.npu.codes import DcmiCode
 from devward.npu.facts import Expected, Outcome, Refusal
+from devward.npu.pins import PinReport
 from devward.npu.views import Use
 from devward.reclaim.aftermath import Aftermath, Result, called, conclude, refused, unanswered, unasked
 from devward.reclaim.confirmation import Progress
-from devward.reclaim.contract import FRESH_SECONDS, NO_TEXT, Chosen, Go, No, Prepared, Refuse, decide, prepare
+from devward.reclaim.contract import FRESH_SECONDS, NO_TEXT, Chosen, Go, No, Prepared, Refuse, decide, kept_since, prepare
 from devward.reclaim.controls import Blocked, Controls, Switch
 from devward.reclaim.limits import Limit, Rates, Spent, choose, due, spend
 from devward.reclaim.look import Cut, Look, PinHold
@@ -43,6 +44,7 @@ class Case:
         fresh = fresh or self.fresh()
         usual: dict[str, Any] = {
             "now": fresh.at,
+            "apart": 0.0,
             "sequence": 3,
             "controls": GOOD,
             "spent": Spent(),
@@ -139,6 +141,26 @@ def test_evidence_that_became_old_meanwhile_refuses() -> None:
         assert isinstance(found, Refuse)
         assert found.reason == No.TOO_OLD
     assert isinstance(last_word(prepared, now=prepared.begun + 5, fresh_seconds=4.0), Refuse)
+
+
+def test_evidence_grows_old_while_the_host_is_suspended() -> None:
+    case = Case()
+    fresh = case.fresh()
+    # Both clocks as they were right before the look: one that is ahead by 100 s.
+    answer, _ = case.prepare(fresh, apart=100.0)
+    assert isinstance(answer, Prepared)
+    assert isinstance(last_word(answer, now=fresh.at + 100.0), Go)
+    found = last_word(answer, now=fresh.at + 100.0 + FRESH_SECONDS)
+    assert isinstance(found, Refuse)
+    assert found.reason == No.TOO_OLD
+
+
+def test_a_suspension_since_the_fresh_look_keeps_it_however_short() -> None:
+    prepared = replace(Case().prepared(), apart=100.0)
+    assert kept_since(prepared, (), PinReport(), 100.5) is None
+    found = kept_since(prepared, (), PinReport(), 105.0)
+    assert found is not None
+    assert found.reason == Cut.RESUMED
 
 
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {

@@ -27,7 +27,7 @@ from devward.reclaim.look import Cut, Interruption
 from devward.reclaim.reasons import Why
 from sim.reclaim_desk import RUNNING, card_of, claimed, unknown, vnpu_of
 from sim.reclaim_warden import Scene, World, pinned, use
-from sim.virtual_time import VirtualTimeLoop, run_virtual
+from sim.virtual_time import VirtualClock, VirtualTimeLoop, run_virtual
 
 Test = Callable[[Scene], Coroutine[Any, Any, None]]
 
@@ -371,6 +371,31 @@ def test_evidence_that_became_old_meanwhile_is_none(play: Callable[..., None]) -
         await scene.look()
         assert scene.destroyed == []
         assert scene.outcomes()[-1] == ("failure", "evidence-too-old")
+
+    play(test)
+
+
+@pytest.mark.parametrize("where", ["again", "keep", "turn"])
+@pytest.mark.parametrize(("seconds", "reason"), [(3600.0, "evidence-too-old"), (5.0, "resumed-from-suspend")])
+def test_what_is_suspended_after_it_was_chosen_destroys_nothing_by_what_it_knew(
+    play: Callable[..., None], where: str, seconds: float, reason: str
+) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.wait()
+
+        async def suspend() -> None:
+            assert isinstance(scene.clock, VirtualClock)
+            scene.clock.suspended += seconds
+
+        # Nothing of it is in the evidence: the look was taken before, and would have told of it.
+        scene.world.during[where] = suspend
+        await scene.look()
+        assert scene.destroyed == []
+        assert scene.outcomes()[-1] == ("failure", reason)
+        del scene.world.during[where]
+        # What was suspended before says nothing.
+        await scene.look()
+        assert scene.destroyed == [100]
 
     play(test)
 

@@ -123,6 +123,7 @@ class Cycles:
             fresh,
             expected,
             now=snapshot.at,
+            apart=0.0,
             sequence=0,
             controls=self.controls,
             spent=self.spent,

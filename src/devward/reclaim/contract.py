@@ -18,12 +18,14 @@ from devward.npu.pins import PinReport
 from devward.reclaim.confirmation import Bounds, Progress, step
 from devward.reclaim.controls import Controls, permission
 from devward.reclaim.limits import LIMIT_TEXT, Due, Rates, Spent, limit
-from devward.reclaim.look import Interruption, Look, VnpuFacts
+from devward.reclaim.look import Cut, Interruption, Look, VnpuFacts
 from devward.reclaim.reasons import WHY_TEXT, Verdict, Why
 from devward.reclaim.verdict import Judgement, judge
 
 #: How old the oldest part of the fresh evidence may be when the broker is asked, in seconds.
 FRESH_SECONDS: Final = 30.0
+#: Seconds by which the two clocks may come apart since the fresh evidence was asked for without a suspension.
+_SUSPENDED: Final = 1.0
 
 
 class No(StrEnum):
@@ -84,8 +86,10 @@ class Prepared:
     expected: Expected
     #: The fresh verdict: part of the record.
     judgement: Judgement
-    #: When the oldest part of the fresh evidence was taken, in seconds of the monotonic clock.
+    #: When the oldest part of the fresh evidence was taken, in seconds of CLOCK_BOOTTIME; earlier if the host was suspended meanwhile.
     begun: float
+    #: Seconds by which that clock was ahead of the monotonic one right before the fresh evidence was asked for.
+    apart: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,7 @@ def prepare(
     expected: Expected | None,
     *,
     now: float,
+    apart: float,
     sequence: int | None,
     controls: Controls,
     spent: Spent,
@@ -110,8 +115,10 @@ def prepare(
 ) -> tuple[Prepared | Refuse, Progress]:
     """Hold a chosen vNPU against a fresh look; the progress with that look is returned with the answer, whatever that is.
 
-    `before` is the progress by which it was chosen. `expected` is what the broker is to find there, from the inventory of the fresh look.
-    `sequence` is as in `Chosen`, read after the device monitor was drained; None: it could not be drained.
+    `before` is the progress by which it was chosen. `now` is by the monotonic clock, which stands still while the host is suspended, and
+    `apart` by how many seconds CLOCK_BOOTTIME was ahead of it right before the fresh look was asked for. `expected` is what the broker is
+    to find there, from the inventory of the fresh look. `sequence` is as in `Chosen`, read after the device monitor was drained; None: it
+    could not be drained.
     """
     progress = step(before, fresh, bounds)
     answer = _stopped(chosen, controls, spent, rates, now) or _judged(chosen, before, progress, fresh, bounds)
@@ -121,7 +128,7 @@ def prepare(
     refusal = _moved(chosen.sequence, sequence) or _misdescribed(expected, vnpu, card)
     if refusal is not None or expected is None:
         return refusal or _no(No.NOT_DESCRIBED), progress
-    return Prepared(chosen, expected, answer, fresh.begun), progress
+    return Prepared(chosen, expected, answer, fresh.begun + apart, apart), progress
 
 
 def decide(
@@ -135,7 +142,8 @@ def decide(
 ) -> Go | Refuse:
     """Say the last word: the intent is recorded, and kill switch, modes and device events were read once more after that.
 
-    `is_intent_taken` is whether the journal's socket took the record; no other way of writing it counts.
+    `now` is by CLOCK_BOOTTIME, so that evidence grows old while the host is suspended, too. `is_intent_taken` is
+    whether the journal's socket took the record; no other way of writing it counts.
     """
     if not is_intent_taken:
         return _no(No.NOT_RECORDED)
@@ -146,12 +154,15 @@ def decide(
     return _moved(prepared.chosen.sequence, sequence) or Go(prepared.expected)
 
 
-def kept_since(prepared: Prepared, interruptions: Collection[Interruption], pins: PinReport | None) -> Refuse | None:
+def kept_since(prepared: Prepared, interruptions: Collection[Interruption], pins: PinReport | None, apart: float) -> Refuse | None:
     """Return what keeps a vNPU that was not there when the fresh look was taken: an interruption, or a pin; None: nothing.
 
-    `interruptions` are those of after that look, `pins` how the pins stand now; None: they cannot be read.
+    `interruptions` are those of after that look, `pins` how the pins stand now; None: they cannot be read. `apart` is as in `Prepared`, of
+    now: the next look begins every wait anew after a suspension, and may come too late for this one.
     """
     identity = prepared.chosen.due.identity
+    if apart - prepared.apart > _SUSPENDED:
+        return Refuse(Cut.RESUMED.value, NO_TEXT[No.INTERRUPTED])
     if broken := next((one for one in interruptions if one.breaks(identity)), None):
         return Refuse(broken.cut.value, NO_TEXT[No.INTERRUPTED])
     if pins is None:

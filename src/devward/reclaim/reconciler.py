@@ -363,7 +363,7 @@ class Reconciler:
         if sequence is None:
             self._refused(due, contract.No.EVENTS_UNREAD.value, contract.NO_TEXT[contract.No.EVENTS_UNREAD])
             return True
-        before = self._progress
+        before, apart = self._progress, self._apart()
         seen = await again()
         fresh = self._look(seen)
         controls = await self._controls(seen)
@@ -373,6 +373,7 @@ class Reconciler:
             fresh,
             _expected(seen, due),
             now=self._clock.monotonic(),
+            apart=apart,
             sequence=self._warden.sequence(due.vdev),
             controls=replace(controls, is_journal_refusing=False),
             spent=self._spent,
@@ -423,13 +424,13 @@ class Reconciler:
                 controls = await self._controls(seen)
                 last = contract.decide(
                     prepared,
-                    now=self._clock.monotonic(),
+                    now=self._clock.boottime(),
                     sequence=self._warden.sequence(expected.vdev),
                     controls=_retried(controls),
                     is_intent_taken=act.taken,
                 )
                 if isinstance(last, Go):
-                    return contract.kept_since(prepared, self._interruptions, self._warden.pins())
+                    return contract.kept_since(prepared, self._interruptions, self._warden.pins(), self._apart())
                 return last
 
             if (no := await last_word()) is not None:
@@ -441,6 +442,10 @@ class Reconciler:
                 act.succeed(f"{what} was destroyed; to make it again: {told['recreate']}", evidence=told)
             else:
                 act.fail(what_came.reason, f"{what}: {what_came.result}. {what_came.sentence}")
+
+    def _apart(self) -> float:
+        """Return by how many seconds CLOCK_BOOTTIME is ahead of the monotonic clock, which stands still while the host is suspended."""
+        return self._clock.boottime() - self._clock.monotonic()
 
     def _conclude(self, prepared: Prepared, what_came: Aftermath, request_id: str) -> None:
         identity, now = prepared.chosen.due.identity, self._clock.monotonic()
