@@ -1,6 +1,7 @@
 """What an administrator has devward remember, from the intent on record to the answer."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import Protocol
 
 from devward.audit import Audit, Record
 from devward.model import ActionRequest, ActionResult, Outcome, Reason
@@ -8,6 +9,13 @@ from devward.remembered import Remembered
 from devward.state import State
 
 _IN_MEMORY_ONLY = "is in force, but could not be saved and is lost at a restart"
+
+
+class Then(Protocol):
+    """What follows from a change."""
+
+    async def __call__(self, *, saved: bool) -> None:
+        """Do it; the change is in force, and `saved` where it outlasts a restart."""
 
 
 def not_saved(record: Record, member: str, target: str, *, of: str = "") -> tuple[ActionResult, ...]:
@@ -32,13 +40,13 @@ async def change(
     target: str,
     what: str,
     change_of: Callable[[State], State],
-    then: Callable[[], Awaitable[None]],
+    then: Then,
 ) -> tuple[ActionResult, ...]:
-    """Change what is remembered, and let what follows from it be done by `then` before that is told."""
+    """Change what is remembered, and let `then` do what follows from it, before that is told."""
     with audit.begin("action", f"{member} was asked for{what}", member=member, request=request) as record:
         is_same = change_of(remembered.state) == remembered.state
         saved = await remembered.update(change_of)
-        await then()
+        await then(saved=saved)
         if saved and is_same:
             record.noop(f"{member}: nothing to change")
             return (ActionResult(target, Outcome.NOOP, Reason.OK),)

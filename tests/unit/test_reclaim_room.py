@@ -453,7 +453,11 @@ def test_a_damaged_file_stops_all_until_an_administrator_enforces(play: Play) ->
         assert [code for code, _ in desk.room.blocked] == ["state-damaged"]
         assert len(desk.scene.records("state-damaged")) == 1
         assert desk.file.read_text() == "{"
+        shown: list[list[str]] = []
+        noticed = desk.reconciler.noticed
+        desk.reconciler.noticed = lambda: (noticed(), shown.append([code for code, _ in desk.room.blocked]))[-1]  # type: ignore[method-assign]
         await desk.room.actions.set_mode(request(), ReclaimMode.ENFORCE)
+        assert shown == [[]], "once, when all of it is in force"
         assert json.loads(desk.file.read_text())["latched"] is False
         await desk.wait(12)
         assert len(desk.told) == 1

@@ -204,15 +204,11 @@ class ReclaimActions:
 
     async def set_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
         """Set the mode over the configuration's, until it is set again. To enforce is to take the pins that there are for all of them."""
-        is_accepting = mode is ReclaimMode.ENFORCE and self._is_damaged()
-        results = await self._change(request, "SetReclaimMode", f": {mode}", lambda state: state.with_reclaim_mode(mode))
-        # Only what is on record, and saved, ends what a damaged file stopped.
-        if is_accepting and all(result.outcome is not Outcome.FAILURE for result in results):
-            await self._go_on_without()
-            if self._reconciler is not None:
-                self._reconciler.noticed()
-            self._on_change()
-        return results
+
+        def change(state: State) -> State:
+            return state.with_reclaim_mode(mode)
+
+        return await self._change(request, "SetReclaimMode", f": {mode}", change, is_accepting=mode is ReclaimMode.ENFORCE)
 
     async def pause(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
         """Destroy nothing for some seconds."""
@@ -224,8 +220,13 @@ class ReclaimActions:
         """End a pause."""
         return await self._change(request, "ResumeReclaim", "", without_reclaim_pause)
 
-    async def _change(self, request: ActionRequest, member: str, what: str, change: Callable[[State], State]) -> tuple[ActionResult, ...]:
-        async def then() -> None:
+    async def _change(
+        self, request: ActionRequest, member: str, what: str, change: Callable[[State], State], *, is_accepting: bool = False
+    ) -> tuple[ActionResult, ...]:
+        async def then(*, saved: bool) -> None:
+            # Only what is on record, and saved, ends what a damaged file stopped.
+            if is_accepting and saved and self._is_damaged():
+                await self._go_on_without()
             if self._reconciler is not None:
                 self._reconciler.noticed()
             self._look()
