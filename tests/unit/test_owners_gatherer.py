@@ -545,3 +545,30 @@ def test_an_id_that_two_chips_list_is_asked_about_once() -> None:
         assert len(found.sights) == 1
 
     run(main)
+
+
+def test_a_host_without_a_kubelet_is_asked_for_once_a_look(server: ApiServer, kubeconfig: str) -> None:
+    async def main(desk: Desk) -> None:
+        desk.npus.said = replace(clean(), kubelet=KubeletSource(SourceState.NOT_PRESENT))
+        found = await desk.gather()
+        assert found.is_without_kubelet
+        assert desk.npus.asked == [((), None)]
+        desk.npus.picture = vnpus(Use.IDLE)
+        of_idle = (AskedVnpu(100, 236, 100),)
+        found = await desk.gather()
+        assert set(found.sights) == {"v0100"}
+        assert desk.npus.asked[1:] == [(of_idle, None)]
+        # One that was started meanwhile is seen at once, and so is the runtime of its Node.
+        desk.npus.said = replace(clean(), kubelet=kubelet(kubeconfig))
+        found = await desk.gather()
+        assert desk.npus.asked[2:] == [(of_idle, None), (of_idle, RUNTIME)]
+        assert codes(found.parts.node, found.parts.kubelet, found.parts.host) == [None] * 3
+        # A broker that does not answer is asked once, too.
+        desk.npus.said = replace(clean(), kubelet=KubeletSource(SourceState.NOT_PRESENT))
+        await desk.gather()
+        desk.npus.said, count = GONE, len(desk.npus.asked)
+        found = await desk.gather()
+        assert len(desk.npus.asked) == count + 1
+        assert codes(found.parts.host) == ["host-unseen"]
+
+    run(main)

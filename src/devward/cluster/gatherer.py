@@ -109,6 +109,8 @@ class Gatherer:
         self._readers = readers or Readers(CheckpointReader().read)
         self._api: Api | None = None
         self._kubelet: KubeletSight | None = None
+        #: The broker said so last.
+        self._is_without_kubelet = False
         #: Why the kubelet is not known; only while it is not.
         self._no_kubelet = Failure(KubeletDoubt.NOT_FOUND.value, SENTENCES[KubeletDoubt.NOT_FOUND])
         self.library = Library()
@@ -138,12 +140,13 @@ class Gatherer:
     async def gather(self, *, pods: bool) -> Gathered:
         """Gather everything; without `pods` the list of Pods is left out."""
         npus = await self._look_at_npus()
+        asked = self._to_be_asked(npus.value)
+        early = await self._learn_of_kubelet(tuple(asked.values()))
         looked = await self._ask_api(pods=pods)
         facts = await self._this_host()
         node = _node_of(looked.node, facts.node_name)
-        asked = self._to_be_asked(npus.value)
         runtime = node.runtime_version if node is not None else None
-        host = await self._ask_broker(tuple(asked.values()), runtime)
+        host = early or await self._ask_broker(tuple(asked.values()), runtime)
         scan = kubelet_scan(host.said.kubelet) if host.said is not None else None
         kubelet = Part(host.at, scan, host.failure)
         checkpoint, drivers = await self._read_files(kubelet)
@@ -180,10 +183,17 @@ class Gatherer:
             return Part(at)
         return Part(at, self._npus.picture)
 
+    async def _learn_of_kubelet(self, vnpus: tuple[AskedVnpu, ...]) -> _Host | None:
+        """Ask the broker for the kubelet, if the API server cannot be asked without; return its answer if that is all there is to ask."""
+        if self._kubelet is not None or self._config.kubeconfig:
+            return None
+        # Where there was no kubelet at the look before there is none, and no processes are looked at for nothing.
+        at_once = vnpus if self._is_without_kubelet else ()
+        said = await self._ask_broker(at_once, None)
+        return said if self._kubelet is None and at_once == vnpus else None
+
     async def _ask_api(self, *, pods: bool) -> "_Asked":
         """Ask the API server as the kubelet is allowed to, or return why not."""
-        if self._kubelet is None and not self._config.kubeconfig:
-            await self._ask_broker((), None)
         path = self._config.kubeconfig or (self._kubelet.kubeconfig if self._kubelet is not None else "")
         if not path:
             return _Asked.none(self._no_kubeconfig(), self._clock.monotonic(), pods=pods)
@@ -227,6 +237,7 @@ class Gatherer:
             self._no_kubelet = Failure(Look.HOST_UNSEEN.value, sentence(Look.HOST_UNSEEN, printable(said.text)))
             return _Host(at, None, self._no_kubelet)
         self._kubelet = said.kubelet.kubelet
+        self._is_without_kubelet = self._kubelet is None
         self._no_kubelet = _failure_of(kubelet_scan(said.kubelet))
         return _Host(at, said, None)
 
