@@ -32,7 +32,12 @@ RECLAIM = {
     "counters": {"looks": 7, "vnpus_destroyed": 2, "destroy_errors": 0},
     "leaks": {
         "by_card": [{"of": "p007", "count": 1, "since_usec": USEC, "cores": 5.0}],
-        "by_pod": [{"of": POD, "count": 1, "since_usec": USEC, "cores": 5.0}, {"of": "", "count": 2, "since_usec": 0, "cores": 0.0}],
+        "by_owner": [
+            {"kind": "", "uid": "", "card": "p001", "count": 2, "since_usec": 0, "cores": 0.0},
+            {"kind": "Pod", "uid": POD, "card": "p007", "count": 1, "since_usec": USEC, "cores": 5.0},
+            {"kind": "Job", "uid": "j-1", "owner_name": "space/tr\x1bain", "card": "p007", "count": 1, "since_usec": USEC, "cores": 5.0},
+        ],
+        "more": 3,
     },
     "gone": [
         {
@@ -74,8 +79,10 @@ def test_the_status_of_reclaiming(bus: Bus) -> None:
         )
         words = [line.split() for line in shown.splitlines()]
         assert ["p007", "1", "5", "2023-11-14T22:13:20.000Z"] in words
-        assert ["Pod", POD, "1", "5", "2023-11-14T22:13:20.000Z"] in words
-        assert ["no", "Pod", "that", "is", "known", "2", "0"] in words
+        assert ["Pod", POD, "p007", "1", "5", "2023-11-14T22:13:20.000Z"] in words
+        assert ["Job", "space/tr\\x1bain", "p007", "1", "5", "2023-11-14T22:13:20.000Z"] in words
+        assert ["no", "Pod", "that", "is", "known", "p001", "2", "0"] in words
+        assert "3 more left less.\n" in shown
         assert any(line[1:] == ["221", "p007", "vir05_1c_16g", "destroyed", "eligible", "r-21"] for line in words)
         assert not any("r-1" in line for line in words), "only the last of them"
         assert "2 more went before; --json has all of them.\n" in shown
@@ -91,7 +98,12 @@ def test_the_status_of_reclaiming(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize(
-    "odd", [{}, {"leaks": 5, "gone": [5, {}], "counters": []}, {"leaks": {"by_card": [{"of": 1}]}, "gone": [{"at_usec": 1 << 62}]}]
+    "odd",
+    [
+        {},
+        {"leaks": 5, "gone": [5, {}], "counters": []},
+        {"leaks": {"by_card": [{"of": 1}], "by_owner": [5, {}], "more": "x"}, "gone": [{"at_usec": 1 << 62}]},
+    ],
 )
 def test_an_odd_description_is_shown_as_far_as_it_goes(bus: Bus, odd: object) -> None:
     async def work(made: World) -> None:

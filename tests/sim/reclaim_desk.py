@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from devward.cluster.claimants import Claimant
 from devward.cluster.claims import Claim, ClaimReason, Standing, strongest
 from devward.cluster.evidence import Finding
 from devward.cluster.hami import CardRefusal
@@ -99,6 +100,7 @@ def snapshot_of(
     *,
     age: float = AGE,
     is_deferred: bool = False,
+    claimants: tuple[Claimant, ...] = (),
 ) -> Snapshot:
     """Return a snapshot as the join makes it: what is unknown of the node makes every card unknown, and what protects sets back."""
     unknowns = tuple(unknowns)
@@ -123,6 +125,7 @@ def snapshot_of(
         resets=tuple(sorted(found, key=str)),
         sources=(SourceUse(Source.NPUS, age, is_read=True),),
         is_deferred=is_deferred,
+        claimants=claimants,
     )
 
 
@@ -149,7 +152,7 @@ class ReclaimDesk:
         cards = more.pop("cards", self.cards)
         if "claims" in more:
             cards = (claimed(cards[0], *more.pop("claims")), *cards[1:])
-        parts = {name: more.pop(name) for name in ("unknowns", "resets", "age", "is_deferred") if name in more}
+        parts = {name: more.pop(name) for name in ("unknowns", "resets", "age", "is_deferred", "claimants") if name in more}
         snapshot = snapshot_of(at, cards, **parts)
         vnpus = more.pop("vnpus", self.vnpus)
         return Look(at, snapshot.at_usec, more.pop("snapshot", snapshot), vnpus, reach=self.reach, **more)

@@ -9,6 +9,7 @@ from typing import Any
 
 from devward.audit import NOT_GIVEN, Audit
 from devward.clock import Clock
+from devward.cluster.claimants import Claimant
 from devward.cluster.evidence import Finding
 from devward.cluster.gatherer import Gathered, nothing_gathered
 from devward.cluster.kubelet_facts import KubeletScan
@@ -66,6 +67,7 @@ class World:
     cards: tuple[CardState, ...] = (card_of(0), card_of(1), card_of(2), card_of(3))
     vnpus: tuple[VnpuFacts, ...] = (vnpu_of(100),)
     unknowns: tuple[Unknown, ...] = ()
+    claimants: tuple[Claimant, ...] = ()
     containers: tuple[ContainerSight, ...] = ()
     is_deferred: bool = False
     has_kubelet: bool = True
@@ -190,7 +192,8 @@ class Scene:
     def seen(self) -> Seen:
         """Return what a look gives now."""
         world, now = self.world, self.clock.monotonic()
-        snapshot: Snapshot = snapshot_of(now, world.cards, world.unknowns, is_deferred=world.is_deferred, age=0.5)
+        more = {"is_deferred": world.is_deferred, "age": 0.5, "claimants": world.claimants}
+        snapshot: Snapshot = snapshot_of(now, world.cards, world.unknowns, **more)
         empty = nothing_gathered(BROKEN, now)
         kubelet = Part(now, KubeletScan(KUBELET if world.has_kubelet else None))
         picture: Picture | None = self.picture() if world.has_npus else None

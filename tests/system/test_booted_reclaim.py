@@ -207,7 +207,7 @@ def test_anybody_sees_the_verdicts_without_names_and_root_alone_acts(node: Node)
     assert "kill-switch" in machine.call("devwardctl", "status", user=USER).text
     status = machine.run("devwardctl", "reclaim", "status", user=USER)
     assert "kill-switch" in status
-    assert re.search(rf"Pod +{UIDS['runerror']} +[12] ", status), "who leaves them behind"
+    assert re.search(rf"Pod {UIDS['runerror']} +p001 +[12] ", status), "who leaves them behind"
     explained = {user: machine.run("devwardctl", "explain", f"v{node.claimed.id:04d}", user=user) for user in ("", USER)}
     assert "default/running" in explained[""]
     assert "running" in explained[USER]

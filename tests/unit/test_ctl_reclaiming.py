@@ -369,10 +369,18 @@ def test_a_vnpu_is_told_from_other_targets() -> None:
 
 def test_a_support_bundle_names_no_pod_that_left_a_vnpu_behind() -> None:
     pods, static = Pods(), "0123456789abcdef0123456789abcdef"
-    told = {"by_pod": [{"of": static, "count": 1}, {"of": "", "count": 2}, "odd", {}], "by_card": [{"of": "p007"}], "suspects": [static, 5]}
+    job = {"kind": "Job", "uid": "j-1", "owner_name": "space/training", "card": "p007"}
+    told = {"by_owner": [job, {"kind": "Pod", "uid": static}, {"uid": ""}, "odd", {}], "by_card": [{"of": "p007"}], "suspects": [static, 5]}
     assert pods.value(told) == {
-        "by_pod": [{"of": "[pod 1]", "count": 1}, {"of": "", "count": 2}, "odd", {}],
+        "by_owner": [
+            {"kind": "Job", "uid": "[pod 1]", "owner_name": "[pod 1]", "card": "p007"},
+            {"kind": "Pod", "uid": "[pod 2]"},
+            {"uid": ""},
+            "odd",
+            {},
+        ],
         "by_card": [{"of": "p007"}],
-        "suspects": ["[pod 1]", 5],
+        "suspects": ["[pod 2]", 5],
     }
-    assert pods.text(f"kubepods-pod{static}.slice") == "kubepods-pod[pod 1].slice"
+    assert pods.text("training of space/training failed") == "[pod 1] of [pod 1] failed"
+    assert pods.text(f"kubepods-pod{static}.slice") == "kubepods-pod[pod 2].slice"

@@ -7,7 +7,7 @@ import pytest
 from devward.cluster.claimants import Claimant, Trace, claimants, claimed_cores
 from devward.cluster.claims import Allocation, Claim, ClaimReason, Standing
 from devward.cluster.evidence import Finding
-from devward.cluster.podlist import Pod, PodList
+from devward.cluster.podlist import Controller, Pod, PodList
 from sim.pod_desk import HostSays
 from sim.recorded_cluster import RESOURCE, WORD
 from sim.snapshot_desk import SnapshotDesk
@@ -52,6 +52,12 @@ def test_each_source_alone_is_a_trace() -> None:
     assert claimants([UID], None, (allocation("", 0),), None, ())[0].traces == (Trace.CHECKPOINT,)
     assert claimants([UID], None, (), HostSays(whole={UID: Finding.HELD}), ())[0].traces == (Trace.HOST,)
     assert claimants([UID], None, (), None, (UID,))[0].traces == (Trace.MEMORY,)
+
+
+def test_what_controls_it_goes_with_its_name() -> None:
+    job = Controller("Job", "train", "j-1")
+    known = pods(Pod(UID, "space", "name", controller=job))
+    assert claimants([UID], known, (), None, ()) == (Claimant(UID, "space", "name", (Trace.API,), job),)
 
 
 def test_a_trace_of_another_pod_is_none() -> None:

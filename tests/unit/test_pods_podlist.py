@@ -7,7 +7,7 @@ import pytest
 
 from devward.cluster import answer
 from devward.cluster.answer import PROBLEM_TEXT, AnswerError, AnswerProblem, parse_answer
-from devward.cluster.podlist import ContainerKind, ContainerStatus, State, Termination, parse_pod_list
+from devward.cluster.podlist import ContainerKind, ContainerStatus, Controller, State, Termination, parse_pod_list
 from sim.pod_desk import HASH, OTHER_UID, RUNNING, UID, container, ended, listing, pod, status, waiting
 from sim.recorded_cluster import DATA, NODE, RESOURCE, STATES, body, error_body, pods_of
 
@@ -144,6 +144,7 @@ def test_two_pods_of_one_uid_or_name_are_refused() -> None:
     "path",
     [
         "items.0.metadata.annotations",
+        "items.0.metadata.ownerReferences",
         "items.0.spec.containers",
         "items.0.spec.initContainers",
         "items.0.spec.ephemeralContainers",
@@ -173,6 +174,8 @@ def test_lists_maps_and_times_may_be_null_and_nothing_else(path: str) -> None:
         ("items.0.metadata.uid", "../../etc"),
         ("items.0.metadata.uid", "u" * 200),
         ("items.0.metadata.uid", "a b"),
+        ("items.0.metadata.ownerReferences", [{"controller": "yes", "kind": "Job", "name": "n", "uid": "u"}]),
+        ("items.0.metadata.ownerReferences", [{"controller": True, "name": "n", "uid": "u"}]),
         ("items.0", None),
         ("items.0", []),
         ("items.0.kind", "Node"),
@@ -212,6 +215,19 @@ def test_a_field_without_its_type_refuses_the_whole_list(path: str, odd: Any) ->
         parse_pod_list(changed(path, odd), NODE)
     assert caught.value.problem is AnswerProblem.FIELD_ODD
     assert "items[0]" in caught.value.detail
+
+
+def test_what_controls_a_pod_is_told_and_other_owners_are_not() -> None:
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j-1", "controller": True, "blockOwnerDeletion": True}
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "settings", "uid": "c-1"}
+    owned = {**pod(), "metadata": {**pod()["metadata"], "ownerReferences": [other, job]}}
+    assert only(owned).controller == Controller("Job", "train", "j-1")
+    owned["metadata"]["ownerReferences"] = [other]
+    assert only(owned).controller is None
+    assert only(pod()).controller is None
+    # The mirror of a static Pod is controlled by the Node, which makes none.
+    static = next(one for one in parse_pod_list(pods_of("11"), NODE).pods if one.name == "static-npu-lab")
+    assert static.controller is None
 
 
 def test_a_pod_that_no_kubelet_has_seen_is_read() -> None:

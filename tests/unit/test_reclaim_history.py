@@ -1,4 +1,4 @@
-"""What became of vNPUs, what leaked, what is counted, and what the record of a destruction holds."""
+"""What became of vNPUs, what is counted, and what the record of a destruction holds."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ from devward.npu.vnpu_cfg import Record, parse
 from devward.reclaim.aftermath import Result, called, refused, unanswered
 from devward.reclaim.confirmation import Progress
 from devward.reclaim.counters import Counters, of_destruction, of_look
-from devward.reclaim.history import MAX_ENTRIES, Fate, Gone, History, Leak, act, leaks, see
+from devward.reclaim.history import MAX_ENTRIES, Fate, Gone, History, act, see
 from devward.reclaim.look import PinHold
 from devward.reclaim.reasons import Verdict
 from devward.reclaim.record import evidence, recreate_line
@@ -149,28 +149,6 @@ def test_every_fate_has_its_reason(fate: Fate) -> None:
     gone = Gone(1, fate, told.history.present[MINE])
     assert gone.sentence.endswith(".")
     assert {Verdict.DESTROYED.value, Verdict.VANISHED_FOREIGN.value} < set(Fate)
-
-
-# --- leaks -----------------------------------------------------------------------------------------------------------------------------
-def test_leaks_by_card_and_by_pod() -> None:
-    told = Chronicle(vnpus=(vnpu_of(100), vnpu_of(116, cores=-1.0)))
-    told.look(claims=[claim(uid="one")])
-    first = told.desk.judgements["v0100"].first_seen_usec
-    told.desk.vnpus = (*told.desk.vnpus, vnpu_of(101, cores=2.5))
-    told.look(claims=[claim(uid="one"), claim(uid="two")])
-    found = leaks(told.history)
-    assert found.by_card == (Leak("p000", 2, first, 7.5), Leak("p001", 1, first, 0.0))
-    assert found.by_pod == (Leak("", 2, first, 2.5), Leak("one", 1, first, 5.0))
-
-
-@pytest.mark.parametrize(
-    "vnpu",
-    [vnpu_of(use=Use.IN_USE), vnpu_of(pin=PinHold.PINNED), HELD, vnpu_of(use=Use.UNKNOWN)],
-)
-def test_what_is_or_may_be_somebodys_is_no_leak(vnpu: Any) -> None:
-    told = Chronicle(vnpus=(vnpu,))
-    told.look()
-    assert leaks(told.history).by_card == ()
 
 
 # --- counters --------------------------------------------------------------------------------------------------------------------------

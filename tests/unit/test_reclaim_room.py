@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from devward import names
+from devward.cluster.claimants import Claimant
 from devward.config import ReclaimConfig
 from devward.errors import NoSuchVnpu
 from devward.metrics import ReclaimMeasures
@@ -33,7 +34,7 @@ from devward.reclaim.room import ReclaimRoom
 from devward.remembered import Remembered
 from devward.state import State
 from devward.worker import Worker, WorkerHung
-from sim.reclaim_desk import expected_of, unknown, vnpu_of
+from sim.reclaim_desk import card_of, claim, claimed, expected_of, unknown, vnpu_of
 from sim.reclaim_warden import Scene, World, use, view_of
 from sim.virtual_time import VirtualTimeLoop, run_virtual
 
@@ -596,6 +597,12 @@ def test_only_an_administrator_reads_what_others_wrote(play: Play) -> None:
         evidence = cast(dict[str, Any], desk.room.explain("v0100", full=False)["evidence"])
         assert evidence["verdict"] == "candidate"
         assert not {"text", "fault"} & evidence.keys()
+        desk.world.cards = (claimed(card_of(0), claim(uid="uid-t")), *desk.world.cards[1:])
+        desk.world.claimants = (Claimant("uid-t", "space", "secret-training"),)
+        desk.world.vnpus = (vnpu_of(101),)
+        await desk.look()
+        (left,) = desk.room.describe(full=True)["leaks"]["by_owner"]
+        assert (left["uid"], left["owner_name"]) == ("uid-t", "space/secret-training")
         await desk.room.actions.pause(request(), 60, "the secret-training is looked at")
         assert "secret-training" in json.dumps(desk.room.describe(full=True))
         assert "secret-training" not in json.dumps(desk.room.describe(full=False))

@@ -12,7 +12,7 @@ from typing import Final
 from devward.cluster.annotations import is_device_annotation
 from devward.cluster.claims import Allocation, Claim, HostEvidence
 from devward.cluster.evidence import Finding
-from devward.cluster.podlist import PodList
+from devward.cluster.podlist import Controller, PodList
 
 #: The vendor's templates begin with the number of AI cores: `vir05_1c_16g` has five.
 _CORES: Final = re.compile(r"vir([0-9]{2})(?![0-9])", re.ASCII)
@@ -37,6 +37,8 @@ class Claimant:
     namespace: str = ""
     name: str = ""
     traces: tuple[Trace, ...] = ()
+    #: What makes another Pod in its place, of the same namespace; None: nothing does, or it is not known.
+    controller: Controller | None = None
 
 
 def claimants(
@@ -62,7 +64,7 @@ def claimants(
             Trace.MEMORY: not every.isdisjoint(known),
         }
         seen = tuple(trace for trace, holds in traces.items() if holds)
-        found.append(Claimant(uid, pod.namespace if pod is not None else "", pod.name if pod is not None else "", seen))
+        found.append(Claimant(uid, traces=seen) if pod is None else Claimant(uid, pod.namespace, pod.name, seen, pod.controller))
     return tuple(found)
 
 

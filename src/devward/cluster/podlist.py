@@ -87,6 +87,15 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
+class Controller:
+    """What made a Pod and makes another in its place: a ReplicaSet, a Job. Foreign texts."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """What the API server says of one Pod."""
 
@@ -101,6 +110,8 @@ class Pod:
     statuses: tuple[ContainerStatus, ...] = ()
     #: The kubelet's own UIDs for a static Pod, of which the API has only a mirror.
     static_uids: frozenset[str] = frozenset()
+    #: For people alone; None: nothing makes another one.
+    controller: Controller | None = None
     #: It mounts the host's /dev, or a node of an NPU from there.
     mounts_devices: bool = False
     #: It has claims of dynamic resource allocation.
@@ -173,9 +184,19 @@ def _pod(item: Fields, node: str) -> Pod:
         containers=tuple(_containers(spec)),
         statuses=tuple(_statuses(status)),
         static_uids=_static_uids(annotations),
+        # That of a mirror is the Node.
+        controller=_controller(metadata) if _MIRROR not in annotations else None,
         mounts_devices=any(_is_devices(_host_path(volume)) for volume in spec.objects("volumes")),
         has_resource_claims=bool(spec.objects("resourceClaims")),
     )
+
+
+def _controller(metadata: Fields) -> Controller | None:
+    """Return the one of the owners that controls the Pod (metav1.OwnerReference)."""
+    for owner in metadata.objects("ownerReferences"):
+        if owner.flag("controller"):
+            return Controller(owner.needed("kind"), owner.needed("name"), owner.needed("uid"))
+    return None
 
 
 def _static_uids(annotations: Mapping[str, str]) -> frozenset[str]:

@@ -121,12 +121,17 @@ def show_status(context: Context, snapshot: Snapshot, told: Reclaim) -> None:
     """Print what reclaiming does, what stops it, what lies about unused, what became of vNPUs, the rates and the counters."""
     out, times = context.out, context.times()
     show_lines(context, reclaiming.lines(snapshot, told, times))
-    named = [*reclaiming.leaks(told.by_card, "", "an NPU that is not told"), *reclaiming.leaks(told.by_pod, "Pod ", "no Pod that is known")]
-    if named:
+    columns = [Column(title) for title in ("NPU", "VNPUS", "CORES", "OLDEST SEEN")]
+    if told.by_card:
         out.line()
         out.line("What lies about unused", Tone.STRONG)
-        columns = [Column("OF"), Column("VNPUS"), Column("CORES"), Column("OLDEST SEEN")]
-        table(out, columns, [_leak(name, leak, times) for name, leak in named])
+        table(out, columns, [_leak(leak, times) for leak in told.by_card])
+    if told.by_owner:
+        out.line()
+        out.line("Whose Pods left it", Tone.STRONG)
+        table(out, [Column("OWNER"), *columns], [[Cell(reclaiming.left_by(leak)), *_leak(leak, times)] for leak in told.by_owner])
+        if told.more_owners:
+            out.line(f"{told.more_owners} more left less.", Tone.FAINT)
     if told.gone:
         out.line()
         out.line("What became of vNPUs", Tone.STRONG)
@@ -149,8 +154,13 @@ def show_status(context: Context, snapshot: Snapshot, told: Reclaim) -> None:
             prose(out, text, "  ", "    ")
 
 
-def _leak(name: str, leak: Leak, times: Times) -> list[Cell]:
-    return [Cell(name), Cell(str(leak.count)), Cell(cores(leak.cores)), Cell(times.ago(leak.since_usec) if leak.since_usec else "")]
+def _leak(leak: Leak, times: Times) -> list[Cell]:
+    return [
+        Cell(printable(leak.card) or "not told"),
+        Cell(str(leak.count)),
+        Cell(cores(leak.cores)),
+        Cell(times.ago(leak.since_usec) if leak.since_usec else ""),
+    ]
 
 
 def _gone(gone: Gone, times: Times) -> list[Cell]:

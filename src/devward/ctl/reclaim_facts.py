@@ -22,14 +22,19 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """What lies about unused on one NPU, or was left by one Pod."""
+    """What lies about unused on one NPU, or of that what one owner of Pods left."""
 
-    #: The name of the NPU or the UID of the Pod; empty: it is not known which Pod.
-    of: str
+    #: The name of the NPU.
+    card: str
     count: int
     #: When the oldest was seen first.
     since_usec: int
     cores: float
+    #: Kind and UID of the controller, or of a Pod without one; empty: it is not known whose Pod left it.
+    kind: str = ""
+    uid: str = ""
+    #: NAMESPACE/NAME, for who may inspect.
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,9 @@ class Reclaim:
     blocked: tuple[Block, ...] = ()
     counters: tuple[tuple[str, int], ...] = ()
     by_card: tuple[Leak, ...] = ()
-    by_pod: tuple[Leak, ...] = ()
+    by_owner: tuple[Leak, ...] = ()
+    #: Lines of these that are not told.
+    more_owners: int = 0
     gone: tuple[Gone, ...] = ()
     #: Destructions that an hour allows, and those of them that are left; unknown where it is not told.
     per_hour: int = UNKNOWN
@@ -97,8 +104,9 @@ def reclaim(described: object) -> Reclaim | None:
         pause_uid=integer_of(pause, "caller_uid"),
         blocked=tuple(Block(text_of(one, "reason"), text_of(one, "text")) for one in _objects(values, "blocked")),
         counters=tuple((str(name), number_of(counters, name)) for name in counters),
-        by_card=tuple(_leak(one) for one in _objects(leaks, "by_card")),
-        by_pod=tuple(_leak(one) for one in _objects(leaks, "by_pod")),
+        by_card=tuple(_leak(one, "of") for one in _objects(leaks, "by_card")),
+        by_owner=tuple(_leak(one, "card") for one in _objects(leaks, "by_owner")),
+        more_owners=number_of(leaks, "more"),
         gone=tuple(_gone(one) for one in _objects(values, "gone")),
         per_hour=integer_of(rates, "per_hour"),
         left_of_hour=integer_of(rates, "left_of_hour"),
@@ -130,8 +138,9 @@ def evidence(explained: object) -> Evidence | None:
     )
 
 
-def _leak(values: Raw) -> Leak:
-    return Leak(text_of(values, "of"), number_of(values, "count"), number_of(values, "since_usec"), real_of(values, "cores"))
+def _leak(values: Raw, card: str) -> Leak:
+    numbers = number_of(values, "count"), number_of(values, "since_usec"), real_of(values, "cores")
+    return Leak(text_of(values, card), *numbers, *(text_of(values, name) for name in ("kind", "uid", "owner_name")))
 
 
 def _gone(values: Raw) -> Gone:

@@ -1,7 +1,7 @@
 """What `devwardctl status` and `reclaim status` say of reclaiming: what it does, what stops it, what came of it. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -98,9 +98,11 @@ def counters(told: Reclaim) -> list[str]:
     return [f"{printable(name).replace('_', ' ')}: {number}" for name, number in told.counters if number]
 
 
-def leaks(listed: Sequence[Leak], what: str, nobody: str) -> list[tuple[str, Leak]]:
-    """Name each of what lies about unused; `nobody` is what is said where it is not known whose it is."""
-    return [(f"{what}{printable(leak.of)}" if leak.of else nobody, leak) for leak in listed]
+def left_by(leak: Leak) -> str:
+    """Say whose Pods left what lies about unused."""
+    if not leak.uid:
+        return "no Pod that is known"
+    return f"{printable(leak.kind) or 'Pod'} {printable(leak.owner, 320) or printable(leak.uid)}"
 
 
 def _blocks(manager: Manager) -> list[str]:

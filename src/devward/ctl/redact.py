@@ -43,11 +43,9 @@ def value(given: object) -> object:
     return given
 
 
-#: Members whose value is the UID or the name of a Pod, and the one that lists UIDs.
-_POD_MEMBERS: Final = frozenset({"uid", "pod_uid", "pod"})
+#: Members whose value is the UID or the name of a Pod or of what makes Pods, and the ones that list UIDs.
+_POD_MEMBERS: Final = frozenset({"uid", "pod_uid", "pod", "owner_name"})
 _POD_LISTS: Final = frozenset({"claims", "suspects"})
-#: What lies about unused, by the Pods that left it: each entry names its Pod as `of`.
-_BY_POD: Final = "by_pod"
 #: The UID of a Pod, or the name of a source, which is shorter.
 _WHO: Final = "who"
 _BLOCKED: Final = "blocked_reasons"
@@ -81,7 +79,7 @@ class Pods:
             return [self.value(item) for item in given]
         if not isinstance(given, Mapping):
             return given
-        uid, pod = given.get("uid"), given.get("pod")
+        uid, pod = given.get("uid"), given.get("pod", given.get("owner_name"))
         if isinstance(uid, str) and isinstance(pod, str) and uid and pod:
             self._learn(pod, self._learn(uid))
         return {name: self._member(name, item) for name, item in given.items()}
@@ -92,14 +90,9 @@ class Pods:
         if isinstance(item, list | tuple):
             if name in _POD_LISTS:
                 return [self._learn(one) if isinstance(one, str) and one else self.value(one) for one in item]
-            if name == _BY_POD:
-                return [self._leak(one) if isinstance(one, Mapping) else self.value(one) for one in item]
             if name == _BLOCKED:
                 return [self._blocked(one) if isinstance(one, str) else one for one in item]
         return self.value(item)
-
-    def _leak(self, leak: Mapping[object, object]) -> dict[object, object]:
-        return {name: self._member("uid" if name == "of" else name, item) for name, item in leak.items()}
 
     def _blocked(self, reason: str) -> str:
         code, space, uid = reason.partition(" ")

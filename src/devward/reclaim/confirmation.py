@@ -34,7 +34,7 @@ from devward.reclaim.look import Cut, Look, VnpuFacts
 from devward.reclaim.shield import concerns, shield
 
 #: Pods that are kept for a vNPU.
-_MAX_SUSPECTS: Final = 8
+MAX_SUSPECTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ class _Step:
         """Return the Pods that may have left a vNPU: those that could not start when it was new."""
         if known.suspects or known.settled_at is not None:
             return known.suspects
-        return tuple(sorted({claim.uid for claim in self._candidates(known.card)}))[:_MAX_SUSPECTS]
+        return tuple(sorted({claim.uid for claim in self._candidates(known.card)}))[:MAX_SUSPECTS]
 
 
 def _may_have_made(failed_at: float, began_at: float | None, known: VnpuProgress) -> bool:

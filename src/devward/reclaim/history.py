@@ -1,20 +1,20 @@
-"""What became of vNPUs, and what lies about unused: for people, and never evidence. Pure."""
+"""What became of vNPUs: for people, and never evidence. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from devward.cluster.claimants import Claimant
 from devward.reclaim.aftermath import Result
 from devward.reclaim.confirmation import Progress
+from devward.reclaim.leftby import LeftBy, left_by
 from devward.reclaim.look import Look, VnpuFacts
 from devward.reclaim.reasons import WHY_TEXT, Verdict, Why
 from devward.reclaim.verdict import Judgement
 
 #: vNPUs that went and are kept.
 MAX_ENTRIES: Final = 256
-#: What lies about unused.
-_LEAKED: Final = frozenset({Verdict.CANDIDATE, Verdict.CONFIRMING, Verdict.ELIGIBLE, Verdict.DEFERRED})
 
 
 class Fate(StrEnum):
@@ -55,6 +55,8 @@ class Entry:
     first_seen_usec: int = 0
     #: Pods that may have left it, by UID.
     suspects: tuple[str, ...] = ()
+    #: Whose Pods these all are; None: of several, or there is none.
+    left_by: LeftBy | None = None
     #: Containers that named it, by namespace and id.
     holders: frozenset[str] = frozenset()
 
@@ -106,7 +108,10 @@ def see(history: History, look: Look, progress: Progress, judgements: Mapping[st
 
     Whatever could not be listed is in the picture of NPUs as it was seen last, so that what is not in it is gone.
     """
-    present = {vnpu.identity: _entry(vnpu, progress, judgements) for vnpu in look.vnpus if vnpu.identity}
+    known = {one.uid: one for one in look.snapshot.claimants} if look.snapshot is not None else {}
+    present = {
+        vnpu.identity: _entry(vnpu, progress, judgements, history.present.get(vnpu.identity), known) for vnpu in look.vnpus if vnpu.identity
+    }
     ids = {(vnpu.card, vnpu.vdev) for vnpu in look.vnpus}
     went = tuple(
         Gone(look.at_usec, _fate(entry, history, look, is_id_there=(entry.card, entry.vdev) in ids), entry, _request(history, identity))
@@ -130,8 +135,11 @@ def act(history: History, identity: str, request_id: str, result: Result, *, at:
     return History(_bounded((*history.gone, *went)), present, history.attempts), went
 
 
-def _entry(vnpu: VnpuFacts, progress: Progress, judgements: Mapping[str, Judgement]) -> Entry:
+def _entry(
+    vnpu: VnpuFacts, progress: Progress, judgements: Mapping[str, Judgement], before: Entry | None, claimants: Mapping[str, Claimant]
+) -> Entry:
     known, judgement = progress.vnpus.get(vnpu.identity), judgements.get(vnpu.name)
+    suspects = known.suspects if known is not None else ()
     return Entry(
         vnpu.vdev,
         vnpu.identity,
@@ -141,7 +149,9 @@ def _entry(vnpu: VnpuFacts, progress: Progress, judgements: Mapping[str, Judgeme
         judgement.verdict if judgement is not None else Verdict.UNKNOWN,
         judgement.reason if judgement is not None else "",
         judgement.first_seen_usec if judgement is not None else 0,
-        known.suspects if known is not None else (),
+        suspects,
+        # A Pod is known to the API server when it becomes a suspect, and may be gone soon after.
+        before.left_by if before is not None and before.suspects == suspects else left_by(suspects, claimants),
         vnpu.holders,
     )
 
@@ -162,45 +172,3 @@ def _request(history: History, identity: str) -> str:
 
 def _bounded(gone: tuple[Gone, ...]) -> tuple[Gone, ...]:
     return gone[-MAX_ENTRIES:]
-
-
-# --- leaks -----------------------------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Leak:
-    """What lies about unused on one card, or by one Pod."""
-
-    #: Name of the card or UID of the Pod; empty: which Pod left it is not known.
-    of: str
-    count: int
-    #: First sight of the oldest.
-    since_usec: int
-    #: AI cores that nobody can use; those of vNPUs that do not tell are left out.
-    cores: float
-
-
-@dataclass(frozen=True, slots=True)
-class Leaks:
-    """What lies about unused, the most first."""
-
-    by_card: tuple[Leak, ...] = ()
-    by_pod: tuple[Leak, ...] = ()
-
-
-def leaks(history: History) -> Leaks:
-    """Return what lies about unused by the last look. A Pod left it where no other one could have."""
-    leaked = [entry for entry in history.present.values() if entry.verdict in _LEAKED]
-    return Leaks(
-        _by((entry.card, entry) for entry in leaked),
-        _by((entry.suspects[0] if len(entry.suspects) == 1 else "", entry) for entry in leaked),
-    )
-
-
-def _by(keyed: Iterable[tuple[str, Entry]]) -> tuple[Leak, ...]:
-    groups: dict[str, list[Entry]] = {}
-    for key, entry in keyed:
-        groups.setdefault(key, []).append(entry)
-    found = [
-        Leak(key, len(group), min(entry.first_seen_usec for entry in group), sum(max(0.0, entry.cores) for entry in group))
-        for key, group in groups.items()
-    ]
-    return tuple(sorted(found, key=lambda leak: (-leak.count, leak.of)))

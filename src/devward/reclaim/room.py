@@ -178,7 +178,7 @@ class ReclaimRoom:
         if self._reconciler is not None:
             from dataclasses import asdict
 
-            from devward.reclaim.history import leaks
+            from devward.reclaim import leaks
 
             breaker = self._reconciler.breaker
             told["breaker"] = {
@@ -188,7 +188,7 @@ class ReclaimRoom:
             }
             told["rates"] = self._rates(self._reconciler)
             told["counters"] = asdict(self._reconciler.counters)
-            told["leaks"] = asdict(leaks(self._reconciler.history))
+            told["leaks"] = leaks.described(self._reconciler.history, full=full)
             told["gone"] = [
                 {
                     "at_usec": gone.at_usec,
@@ -219,12 +219,12 @@ class ReclaimRoom:
         """Return what is measured of reclaiming; of the vNPUs themselves nothing."""
         if self._reconciler is None:
             return ReclaimMeasures()
-        from devward.reclaim.history import leaks
+        from devward.reclaim.leaks import leaked_cores
 
         done = self._reconciler.counters
         is_known = self._reconciler.standing.look is not None
         return ReclaimMeasures(
-            leaked_cores=sum(leak.cores for leak in leaks(self._reconciler.history).by_card) if is_known else None,
+            leaked_cores=leaked_cores(self._reconciler.history) if is_known else None,
             reclaims={"destroyed": done.vnpus_destroyed, "failed": done.destroy_errors, "refused": done.destroy_refusals},
             blocked_seconds=self._clock.monotonic() - self._blocked_since if self._blocked_since is not None else 0.0,
         )
