@@ -19,6 +19,7 @@ sys.path.insert(0, str(REPOSITORY / "src"))
 
 from devward import __version__, config, names  # noqa: E402  # the tree's own package, whatever is installed
 from devward.cluster.observations import LEFT_OUT, TABLE, Observation  # noqa: E402
+from devward.ctl.advice_destroying import REFUSALS, RESETS  # noqa: E402
 from devward.metrics import FAMILIES, Family, Kind  # noqa: E402
 from devward.model import REASON_TEXT, Reason  # noqa: E402
 from devward.plugin.status import PROBLEM_TEXT  # noqa: E402
@@ -269,6 +270,17 @@ def verdicts() -> list[str]:
         *coded(LIMIT_TEXT),
         ".SS What is found right before it would be destroyed",
         *coded(NO_TEXT),
+        ".SS What made every wait begin anew",
+        *coded(RESETS),
+        ".SS What the broker finds, or does not answer",
+        *coded({code: text for code, (text, _) in REFUSALS.items()}),
+        ".SS What the vendor's library says",
+        ".TP",
+        ".BI destroy\\- N",
+        *paragraph(
+            "The library was called and said minus N, a code of the vendor's header; unfinished in the place of N: it did not return."
+            " Whether the vNPU is gone is told by the next list."
+        ),
     ]
 
 

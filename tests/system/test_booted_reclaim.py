@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 from nspawn_machine import until
-from nspawn_owned import BROKER, BUNDLES, CHECKPOINT, KUBECONFIG, TEMPLATE, Owned
+from nspawn_owned import BROKER, BUNDLES, CHECKPOINT, DAEMON_DROP_IN, KUBECONFIG, TEMPLATE, Owned
 
 from devward import __version__, names
+from devward.npu.codes import DcmiCode
 from sim.dcmi_simulator import Vnpu
 from sim.kubelet_checkpoint import RESOURCE, Allocated, document, encoded, hami_response
 from sim.recorded_cluster import DIES
@@ -98,7 +99,12 @@ class Row:
     end: str
 
 
+CONFIG_DIRECTORY = os.path.dirname(names.KILL_SWITCH)
+#: After the one that has its looks come sooner.
+NO_RECLAIM = "/etc/systemd/system/devward.service.d/zz-no-reclaim.conf"
+NO_RECLAIM_DROP_IN = DAEMON_DROP_IN.rstrip().replace("\n", "\\n") + " --no-reclaim"
 ROWS = (
+    Row("mode-off", "devwardctl mode reclaim off", "devwardctl mode reclaim enforce"),
     Row("mode-observe", "devwardctl mode reclaim observe", "devwardctl mode reclaim enforce"),
     Row("paused", "devwardctl pause reclaim 1h a look around", "devwardctl resume reclaim"),
     Row("api-forbidden", "api: always pods forbidden", "api: always pods good"),
@@ -110,8 +116,26 @@ ROWS = (
     Row("node-boot-differs", f"api: host {OTHER_BOOT} MACHINE", "api: host BOOT MACHINE"),
     Row("checkpoint-not-json", f"cp {CHECKPOINT} /root/good; truncate -s -9 {CHECKPOINT}", f"mv /root/good {CHECKPOINT}"),
     Row("api-connection-refused", f"cp {KUBECONFIG} /root/good; sed -i 's/1:[0-9]*/1:9/' {KUBECONFIG}", f"mv /root/good {KUBECONFIG}"),
+    # Nothing can be looked up below a link to itself.
+    Row(
+        "kill-switch-unreadable",
+        f"mv {CONFIG_DIRECTORY} /root/devward; ln -s devward {CONFIG_DIRECTORY}",
+        f"rm {CONFIG_DIRECTORY}; mv /root/devward {CONFIG_DIRECTORY}",
+    ),
     # What is eligible on each of the node's cards at a time is too much.
     Row("mass-reclaim", "api: pods running=done runerror@1", "devwardctl reclaim release"),
+    # Without the kill switch, whose reason would be told first.
+    Row(
+        "no-reclaim",
+        f"printf '{NO_RECLAIM_DROP_IN}' >{NO_RECLAIM}; systemctl daemon-reload; systemctl stop devward;"
+        f" rm {names.KILL_SWITCH}; systemctl start devward",
+        f"touch {names.KILL_SWITCH}; rm {NO_RECLAIM}; systemctl daemon-reload",
+    ),
+    Row(
+        "state-damaged",
+        f"systemctl stop devward; echo '{{' >{names.STATE_DIRECTORY}/{names.STATE_FILE}; rm {names.KILL_SWITCH}; systemctl start devward",
+        f"touch {names.KILL_SWITCH}; devwardctl pin vPINNED --reason 'a training'; devwardctl mode reclaim enforce",
+    ),
 )
 
 
@@ -120,7 +144,7 @@ def do(node: Node, what: str) -> None:
     if what.startswith("api: "):
         node.owned.tell(*what.removeprefix("api: ").replace("BOOT", boot).replace("MACHINE", machine).split())
     else:
-        node.machine.shell(what)
+        node.machine.shell(what.replace("PINNED", f"{node.pinned.id:04d}"))
 
 
 def values(record: dict[str, Any], field: str) -> list[str]:
@@ -240,10 +264,19 @@ def test_what_a_failing_pod_left_behind_is_reclaimed_once_it_can_be_recorded(nod
     # In the daemon's own sandbox alone, so that the journal itself goes on.
     inside = ("nsenter", f"--mount=/proc/{machine.main_pid()}/ns/mnt")
     machine.run(*inside, "mount", "--bind", "/dev/null", names.JOURNAL_SOCKET)
+    machine.run(*inside, "mount", "--bind", names.STATE_DIRECTORY, names.STATE_DIRECTORY)
+    machine.run(*inside, "mount", "-o", "remount,bind,ro", names.STATE_DIRECTORY)
     machine.run("rm", names.KILL_SWITCH)
     node.until(lambda: "journal-refuses" in owned.blocked(), "the record is not taken")
-    assert owned.is_there(node.orphan)
     machine.run(*inside, "umount", names.JOURNAL_SOCKET)
+    wait_refused(node, "state-not-saved")
+    assert not owned.simulator.calls(DESTROY), "nothing was tried by then"
+    owned.simulator.fault(DESTROY, "code", value=int(DcmiCode.NOT_PERMITTED), effect=False)
+    machine.run(*inside, "umount", names.STATE_DIRECTORY)
+    wait_refused(node, "destroying-not-permitted")
+    assert owned.is_there(node.orphan)
+    owned.simulator.clear_faults()
+    machine.run("devwardctl", "reload")
     node.until(lambda: not owned.is_there(node.orphan), "the destruction")
     node.until(lambda: node.records("vnpu-reclaim", DEVWARD_OUTCOME="success"), "the outcome")
     owned.drop_node(node.orphan)
@@ -251,7 +284,9 @@ def test_what_a_failing_pod_left_behind_is_reclaimed_once_it_can_be_recorded(nod
     lines = machine.run("journalctl", "--output=cat", "--no-pager", f"--after-cursor={node.cursor}", "_TRANSPORT=stdout")
     assert "The journal did not take the record of what was about to be done" in lines
 
-    intent, success = (one for one in node.records("vnpu-reclaim", DEVWARD_VNPU=str(node.orphan.id)) if one["DEVWARD_OUTCOME"] != "failure")
+    of_orphan = node.records("vnpu-reclaim", DEVWARD_VNPU=str(node.orphan.id))
+    assert {one["DEVWARD_REASON"] for one in of_orphan if one["DEVWARD_OUTCOME"] == "failure"} == {"not-saved", "destroy-8002"}
+    intent, success = [one for one in of_orphan if one["DEVWARD_OUTCOME"] != "failure"][-2:]
     assert (intent["DEVWARD_OUTCOME"], success["DEVWARD_OUTCOME"]) == ("intent", "success")
     assert intent["DEVWARD_REQUEST_ID"] == success["DEVWARD_REQUEST_ID"]
     for record in (intent, success):
@@ -268,6 +303,15 @@ def test_what_a_failing_pod_left_behind_is_reclaimed_once_it_can_be_recorded(nod
     assert f"vNPU {node.orphan.id} ({TEMPLATE}) of card p001 was destroyed" in shown
     assert f" {node.orphan.id} " in machine.run("devwardctl", "reclaim", "status", user=USER)
     assert all(owned.is_there(one) for one in (node.claimed, node.pinned, node.strange))
+
+
+def wait_refused(node: Node, reason: str) -> None:
+    """Wait until nothing is reclaimed for a reason, and read that as an administrator does."""
+    found: list[dict[str, Any]] = []
+    node.until(lambda: found.extend(node.records("reclaim-blocked", DEVWARD_REASON=reason)) or found, reason)
+    assert re.search(r": \w.*\.$", found[-1]["MESSAGE"]), found[-1]["MESSAGE"]
+    text = node.machine.run("journalctl", "-x", "--no-pager", "DEVWARD_EVENT=reclaim-blocked", f"DEVWARD_REASON={reason}")
+    assert f"devwardctl explain {reason}\n" in text
 
 
 def broker_records(node: Node) -> list[dict[str, Any]]:

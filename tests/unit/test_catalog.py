@@ -3,37 +3,17 @@
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from devward import names
 from devward.audit import CATALOG_FIELDS
+from sim.catalog import CATALOG, entries
 
-CATALOG = Path(__file__).parents[2] / "systemd" / "devward.catalog"
 #: In every record of the audit trail.
 ALWAYS = {names.FIELD_EVENT, names.FIELD_VERSION}
 KINDS = {identifier: kind for kind, identifier in names.MESSAGE_IDS.items()}
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One entry of the catalog."""
-
-    headers: dict[str, str]
-    text: str
-
-
-def entries() -> dict[str, Entry]:
-    """Parse the catalog: `-- id`, headers, an empty line, text."""
-    found: dict[str, Entry] = {}
-    for block in re.split(r"^-- ", CATALOG.read_text("ascii"), flags=re.MULTILINE)[1:]:
-        identifier, _, rest = block.partition("\n")
-        head, _, text = rest.partition("\n\n")
-        assert identifier not in found, f"{identifier} comes twice"
-        found[identifier] = Entry(dict(line.split(": ", 1) for line in head.splitlines()), text.strip())
-    return found
 
 
 def test_every_kind_has_an_entry_and_every_entry_a_kind() -> None:

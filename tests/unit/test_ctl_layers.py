@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "devward"
 TABLE = ("ctl.observed", "cluster.observations")
 #: The same for the codes of reclaiming.
 CODES = ("reasons", "controls", "limits", "contract")
-TABLES = {TABLE, *(("ctl.reclaim_codes", f"reclaim.{name}") for name in CODES)}
+TABLES = {TABLE, ("ctl.reclaim_codes", "npu.codes"), *(("ctl.reclaim_codes", f"reclaim.{name}") for name in CODES)}
 ALLOWED = {"names", "model", "errors", "text", "config", "bus.connection", "bus.messages", "npu.views", "plugin.status"}
 #: What bus.connection and config themselves stand on.
 BENEATH = {"bus.stream", "bus.transport", "bus.watches", "bus.wire", "npu.numbering", "plugin.settings"}

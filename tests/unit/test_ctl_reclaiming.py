@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from devward.cluster.observations import ROWS
 from devward.ctl import explain_npu, explain_reclaim, owners, reclaim, reclaim_codes, reclaiming, wording
+from devward.ctl.advice_destroying import RESETS
 from devward.ctl.advice_ownership import OWNERSHIP_ADVICE
 from devward.ctl.advice_reclaim import BLOCKED_ADVICE, LIMIT_ADVICE, NO_ADVICE, WHY_ADVICE
 from devward.ctl.client import Result
@@ -82,7 +83,7 @@ def test_there_is_advice_for_every_code_and_for_no_other() -> None:
     assert set(BLOCKED_ADVICE) == set(Blocked)
     assert set(LIMIT_ADVICE) == set(Limit)
     assert set(NO_ADVICE) == set(No)
-    assert set(explain_reclaim.RESETS) == set(Cut)
+    assert set(RESETS) == set(Cut)
 
 
 @pytest.mark.parametrize("code", [*Why, *Blocked, *Limit, *No])
@@ -122,7 +123,7 @@ def test_what_is_no_code_of_reclaiming() -> None:
 
 def test_every_outcome_has_a_sentence() -> None:
     fates = [str(fate) for fate in Fate if fate is not Fate.DESTROYED]
-    for code in (*reclaim_codes.codes(), *explain_reclaim.RESETS, *fates, "limits", Reason.NPU_WINDOW.value, "still-unsaid"):
+    for code in (*reclaim_codes.codes(), *RESETS, *fates, "limits", Reason.NPU_WINDOW.value, "still-unsaid"):
         said = explain_reclaim.say_code(code)
         assert said.endswith(f"({code})")
         assert said != f"({code})"

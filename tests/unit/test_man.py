@@ -10,10 +10,12 @@ from devward import __main__ as command_line
 from devward import config, names
 from devward.metrics import FAMILIES
 from devward.model import Reason
+from devward.npu.facts import Refusal
 from devward.plugin.status import PluginProblem
 from devward.reclaim.contract import No
 from devward.reclaim.controls import Blocked
 from devward.reclaim.limits import Limit
+from devward.reclaim.look import Cut
 from devward.reclaim.reasons import Why
 
 STOPS = "WHAT STOPS RECLAIMING"
@@ -66,7 +68,8 @@ def test_every_metric_is_in_the_page_and_back() -> None:
 def test_every_code_of_reclaiming_is_in_its_section() -> None:
     text = page("devwardd.8")
     stops, why, end = (text.index(f".SH {title}") for title in (STOPS, WHY, "WHAT IS READ OF KUBERNETES"))
-    for section, codes in ((text[stops:why], Blocked), (text[why:end], (*Why, *Limit, *No))):
+    of_vnpu = (*Why, *Limit, *No, *Cut, *Refusal, "no-answer", "not-asked", "not-saved")
+    for section, codes in ((text[stops:why], Blocked), (text[why:end], of_vnpu)):
         assert {line.removeprefix(".B ") for line in section.splitlines() if line.startswith(".B ")} == set(codes)
     # The interface's documentation sends its readers there.
     manager, vnpu = ((REPOSITORY / "dbus" / f"{name}.xml").read_text() for name in (names.MANAGER_INTERFACE, names.VNPU_INTERFACE))

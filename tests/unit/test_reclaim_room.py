@@ -26,7 +26,7 @@ from devward.npu.views import Use, VnpuView
 from devward.reclaim import actions
 from devward.reclaim import room as module
 from devward.reclaim.contract import Refuse
-from devward.reclaim.controls import Switch
+from devward.reclaim.controls import BLOCKED_TEXT, Blocked, Permission, Switch
 from devward.reclaim.limits import Breaker, Spent
 from devward.reclaim.look import VnpuFacts
 from devward.reclaim.reconciler import Reconciler
@@ -34,6 +34,7 @@ from devward.reclaim.room import ReclaimRoom
 from devward.remembered import Remembered
 from devward.state import State
 from devward.worker import Worker, WorkerHung
+from sim.catalog import entries
 from sim.reclaim_desk import card_of, claim, claimed, expected_of, unknown, vnpu_of
 from sim.reclaim_warden import Scene, World, use, view_of
 from sim.virtual_time import VirtualTimeLoop, run_virtual
@@ -378,6 +379,21 @@ def test_each_reason_is_on_record_when_it_comes(play: Play) -> None:
         desk.world.unknowns = (unknown("made-up"),)
         await desk.wait(3)
         assert len(desk.scene.records("reclaim-blocked")) == 4
+
+    play(test)
+
+
+def test_whatever_stops_reclaiming_is_on_record_with_its_sentence_and_an_entry_of_the_catalog(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.look()
+        catalog = entries()
+        for blocked in Blocked:
+            allowed = Permission(ReclaimState.BLOCKED, (blocked.value,), (BLOCKED_TEXT[blocked],))
+            desk.reconciler.standing = replace(desk.reconciler.standing, permission=allowed)
+            desk.room.changed()
+            record = desk.scene.records("reclaim-blocked", DEVWARD_REASON=blocked)[-1]
+            assert record["MESSAGE"][0].endswith(f": {BLOCKED_TEXT[blocked]}")
+            assert f"devwardctl explain {blocked.value}\n" in catalog[record["MESSAGE_ID"][0]].filled(record)
 
     play(test)
 

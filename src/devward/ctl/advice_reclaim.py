@@ -31,11 +31,11 @@ _DUE: Final = (
 _GONE: Final = "Whoever needs a vNPU gets a new one from its device plugin. The record in the journal has what was known of this one."
 _LATER: Final = f"The vNPU waits and loses nothing of its wait. {_NOBODY_AFFECTED}"
 _NOTHING: Final = f"No vNPU is destroyed while this lasts. {_NOBODY_AFFECTED}"
-_NOT_THIS_TIME: Final = f"The vNPU was not destroyed, and nothing was done to it. {_NOBODY_AFFECTED}"
+NOT_THIS_TIME: Final = f"The vNPU was not destroyed, and nothing was done to it. {_NOBODY_AFFECTED}"
 
-_FINE: Final = _step("Nothing needs to be done.")
-_ITSELF: Final = _step("Nothing needs to be done: it ends by itself.")
-_EXPLAIN: Final = _step("See all that is known of it.", "devwardctl explain VNPU")
+FINE: Final = _step("Nothing needs to be done.")
+ITSELF: Final = _step("Nothing needs to be done: it ends by itself.")
+EXPLAIN: Final = _step("See all that is known of it.", "devwardctl explain VNPU")
 KEEP: Final = _step("To keep it for ever, whatever becomes of its owner:", "devwardctl pin VNPU --reason REASON")
 STOP: Final = _step(
     "To stop all reclaiming, for a while or until it is turned on again:",
@@ -44,55 +44,55 @@ STOP: Final = _step(
 )
 SOONER: Final = _step("To have it reclaimed with a shorter wait, by the same evidence:", "devwardctl reclaim now VNPU --shorten")
 _PINS: Final = _step("See what is pinned, by whom and why.", "devwardctl pins")
-_STATE: Final = _step("See the state directory and its file system.", "ls -l /var/lib/devward", "df /var/lib/devward")
+STATE: Final = _step("See the state directory and its file system.", "ls -l /var/lib/devward", "df /var/lib/devward")
 _STATE_ANEW: Final = _step(
     "Look at the pins, set those that are missing, and then enforce again: that takes the pins that there are for all of them.",
     "devwardctl pins",
     "devwardctl mode reclaim enforce",
 )
-_BROKER: Final = _step(
+BROKER: Final = _step(
     "See what the broker says.", "systemctl status devward-dcmi.socket devward-dcmi.service", "journalctl -u devward-dcmi.service -n 50"
 )
-_CARDS: Final = _step("See the NPUs and what is in doubt of them.", "devwardctl cards", "devwardctl findings")
+CARDS: Final = _step("See the NPUs and what is in doubt of them.", "devwardctl cards", "devwardctl findings")
 _JOURNAL: Final = _step("See the journal's own service.", "systemctl status systemd-journald.service", "journalctl --disk-usage")
 _CONFIG: Final = _step("See the settings in force.", "devwardctl config")
-_HISTORY: Final = _step("See what was on record of it.", "devwardctl history --vnpu VNPU")
-_REPORT: Final = _step("If it stays, collect what is needed to find it.", "devwardctl report")
+HISTORY: Final = _step("See what was on record of it.", "devwardctl history --vnpu VNPU")
+REPORT: Final = _step("If it stays, collect what is needed to find it.", "devwardctl report")
 _OTHERS: Final = _step("Find what else destroys vNPUs on this node, such as an older HAMi with a cleanup of its own, and turn that off.")
 
 #: Why a vNPU has its verdict, by the codes of devward.reclaim.reasons.
 WHY_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
     {
-        "driver-says-used": Advice(_STAYS, (_FINE,)),
+        "driver-says-used": Advice(_STAYS, (FINE,)),
         "pinned": Advice(_STAYS, (_PINS, _step("To let it go its way:", "devwardctl unpin VNPU"))),
-        "maybe-pinned": Advice(_STAYS, (_PINS, _CARDS)),
-        "held-on-host": Advice(_STAYS, (_EXPLAIN,)),
-        "pins-unreadable": Advice(_UNTOLD, (_STATE, _STATE_ANEW)),
-        "not-evaluated": Advice(_UNTOLD, (_ITSELF, _step("To have it looked at now:", "devwardctl rescan"))),
-        "not-followed": Advice(_UNTOLD, (_ITSELF,)),
-        "look-outdated": Advice(_UNTOLD, (_ITSELF,)),
-        "card-unknown": Advice(_UNTOLD, (_EXPLAIN,)),
-        "card-not-seen": Advice(_UNTOLD, (_CARDS, _BROKER)),
-        "use-not-told": Advice(_UNTOLD, (_BROKER,)),
-        "identity-unknown": Advice(_UNTOLD, (_CARDS, _BROKER)),
-        "identity-shared": Advice(_UNTOLD, (_CARDS, _BROKER)),
-        "host-unknown": Advice(_UNTOLD, (_EXPLAIN, _BROKER)),
-        "host-not-asked": Advice(_UNTOLD, (_ITSELF,)),
-        "card-protected": Advice(_STAYS, (_EXPLAIN,)),
-        "card-named-by-container": Advice(_STAYS, (_EXPLAIN,)),
-        "vnpu-has-no-node": Advice(_OBSERVED, (_FINE,)),
+        "maybe-pinned": Advice(_STAYS, (_PINS, CARDS)),
+        "held-on-host": Advice(_STAYS, (EXPLAIN,)),
+        "pins-unreadable": Advice(_UNTOLD, (STATE, _STATE_ANEW)),
+        "not-evaluated": Advice(_UNTOLD, (ITSELF, _step("To have it looked at now:", "devwardctl rescan"))),
+        "not-followed": Advice(_UNTOLD, (ITSELF,)),
+        "look-outdated": Advice(_UNTOLD, (ITSELF,)),
+        "card-unknown": Advice(_UNTOLD, (EXPLAIN,)),
+        "card-not-seen": Advice(_UNTOLD, (CARDS, BROKER)),
+        "use-not-told": Advice(_UNTOLD, (BROKER,)),
+        "identity-unknown": Advice(_UNTOLD, (CARDS, BROKER)),
+        "identity-shared": Advice(_UNTOLD, (CARDS, BROKER)),
+        "host-unknown": Advice(_UNTOLD, (EXPLAIN, BROKER)),
+        "host-not-asked": Advice(_UNTOLD, (ITSELF,)),
+        "card-protected": Advice(_STAYS, (EXPLAIN,)),
+        "card-named-by-container": Advice(_STAYS, (EXPLAIN,)),
+        "vnpu-has-no-node": Advice(_OBSERVED, (FINE,)),
         "card-not-selected": Advice(_OBSERVED, (_CONFIG,)),
-        "card-not-hamis": Advice(_OBSERVED, (_EXPLAIN, _CONFIG)),
+        "card-not-hamis": Advice(_OBSERVED, (EXPLAIN, _CONFIG)),
         "just-seen": Advice(_WAITS, (KEEP, SOONER)),
         "waiting-for-confirmations": Advice(_WAITS, (KEEP, SOONER)),
         "waiting-for-grace": Advice(_WAITS, (KEEP, SOONER)),
-        "waiting-for-another-round": Advice(_WAITS, (_HISTORY, _BROKER, KEEP)),
+        "waiting-for-another-round": Advice(_WAITS, (HISTORY, BROKER, KEEP)),
         "confirmed": Advice(_DUE, (KEEP, STOP)),
-        "hami-locked": Advice(_LATER, (_ITSELF, KEEP)),
-        "reclaimed": Advice(_GONE, (_HISTORY,)),
-        "gone-under-its-owner": Advice("The container that had the vNPU lives, and has lost it.", (_HISTORY, _OTHERS)),
-        "went-by-itself": Advice(_GONE, (_FINE,)),
-        "another-has-its-id": Advice("The wait of the former one counts nothing for the one that has its id now.", (_FINE,)),
+        "hami-locked": Advice(_LATER, (ITSELF, KEEP)),
+        "reclaimed": Advice(_GONE, (HISTORY,)),
+        "gone-under-its-owner": Advice("The container that had the vNPU lives, and has lost it.", (HISTORY, _OTHERS)),
+        "went-by-itself": Advice(_GONE, (FINE,)),
+        "another-has-its-id": Advice("The wait of the former one counts nothing for the one that has its id now.", (FINE,)),
     }
 )
 #: What stops reclaiming as a whole, by the codes of devward.reclaim.controls.
@@ -138,31 +138,31 @@ BLOCKED_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
         ),
         "destroying-not-permitted": Advice(
             f"{_NOTHING} The surroundings of the broker's service are at fault, and this does not end by itself.",
-            (_BROKER, _step("Once its unit is mended, let devward try again; every vNPU then waits anew.", "devwardctl reload")),
+            (BROKER, _step("Once its unit is mended, let devward try again; every vNPU then waits anew.", "devwardctl reload")),
         ),
         "journal-refuses": Advice(f"Nothing is destroyed without a record. {_NOTHING}", (_JOURNAL,)),
-        "state-not-saved": Advice(f"It is tried anew at each look. {_NOTHING}", (_STATE,)),
-        "state-damaged": Advice(_NOTHING, (_STATE, _STATE_ANEW)),
-        "stopping": Advice(_NOTHING, (_FINE,)),
+        "state-not-saved": Advice(f"It is tried anew at each look. {_NOTHING}", (STATE,)),
+        "state-damaged": Advice(_NOTHING, (STATE, _STATE_ANEW)),
+        "stopping": Advice(_NOTHING, (FINE,)),
     }
 )
 #: Why a vNPU that is due is not destroyed in this cycle, by the codes of devward.reclaim.limits.
 LIMIT_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
-    {code: Advice(_LATER, (_ITSELF, _CONFIG)) for code in ("limit-per-card", "limit-per-node", "limit-per-hour")}
+    {code: Advice(_LATER, (ITSELF, _CONFIG)) for code in ("limit-per-card", "limit-per-node", "limit-per-hour")}
 )
 #: Why a vNPU was not destroyed after all, by the codes of devward.reclaim.contract.
 NO_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
     {
-        "evidence-not-fresh": Advice(_NOT_THIS_TIME, (_ITSELF,)),
-        "evidence-too-old": Advice(_NOT_THIS_TIME, (_ITSELF, _REPORT)),
-        "vnpu-gone": Advice(_NOT_THIS_TIME, (_FINE,)),
-        "device-events-unread": Advice(_NOT_THIS_TIME, (_ITSELF, _REPORT)),
-        "device-events-seen": Advice(_NOT_THIS_TIME, (_ITSELF,)),
-        "vnpu-not-described": Advice(_NOT_THIS_TIME, (_CARDS, _BROKER)),
-        "description-differs": Advice(_NOT_THIS_TIME, (_CARDS, _REPORT)),
-        "id-outside-window": Advice(_NOT_THIS_TIME, (_CARDS, _BROKER)),
-        "intent-not-recorded": Advice(_NOT_THIS_TIME, (_JOURNAL,)),
-        "interrupted": Advice(_NOT_THIS_TIME, (_ITSELF,)),
+        "evidence-not-fresh": Advice(NOT_THIS_TIME, (ITSELF,)),
+        "evidence-too-old": Advice(NOT_THIS_TIME, (ITSELF, REPORT)),
+        "vnpu-gone": Advice(NOT_THIS_TIME, (FINE,)),
+        "device-events-unread": Advice(NOT_THIS_TIME, (ITSELF, REPORT)),
+        "device-events-seen": Advice(NOT_THIS_TIME, (ITSELF,)),
+        "vnpu-not-described": Advice(NOT_THIS_TIME, (CARDS, BROKER)),
+        "description-differs": Advice(NOT_THIS_TIME, (CARDS, REPORT)),
+        "id-outside-window": Advice(NOT_THIS_TIME, (CARDS, BROKER)),
+        "intent-not-recorded": Advice(NOT_THIS_TIME, (_JOURNAL,)),
+        "interrupted": Advice(NOT_THIS_TIME, (ITSELF,)),
     }
 )
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from devward.ctl.advice_destroying import RESETS
 from devward.ctl.advice_reclaim import BLOCKED_ADVICE, KEEP, SOONER, STOP, WHY_ADVICE, filled
 from devward.ctl.explanation import Explanation
 from devward.ctl.facts import Manager
@@ -21,20 +22,7 @@ from devward.text import printable
 #: Pods that are named.
 MAX_SUSPECTS: Final = 8
 _WAITING: Final = (Verdict.CANDIDATE, Verdict.CONFIRMING, Verdict.ELIGIBLE, Verdict.DEFERRED)
-#: What a wait begins anew for although nothing was unknown (devward.reclaim.look), and other codes that are no sentence anywhere.
-RESETS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "kubelet-restarted": "The kubelet was started again.",
-        "configuration-reloaded": "devwardd read its configuration again.",
-        "mode-changed": "The mode for reclaiming was changed.",
-        "pause-ended": "A pause of reclaiming ended.",
-        "kill-switch-removed": "The kill switch was taken away.",
-        "unpinned": "A pin was taken away.",
-        "devward-restarted": "devwardd was started again.",
-        "resumed-from-suspend": "The host was suspended.",
-        "clock-changed": "The host's time was set, or a clock went back.",
-    }
-)
+#: Other codes of what became of a vNPU, and what an administrator is answered.
 _OUTCOMES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "limits": "It is due, and as many vNPUs as may be destroyed at a time come first; it goes on by itself.",

@@ -6,6 +6,7 @@ a whole.
 
 from collections.abc import Mapping
 
+from devward.ctl.advice_destroying import CALLED, CALLED_ADVICE, REFUSALS, RESET_ADVICE, RESETS
 from devward.ctl.advice_reclaim import BLOCKED_ADVICE, LIMIT_ADVICE, NO_ADVICE, WHY_ADVICE
 from devward.ctl.step import Advice
 
@@ -15,12 +16,15 @@ _ABOUT = (
     ("reclaiming as a whole", BLOCKED_ADVICE),
     ("vNPU that is due", LIMIT_ADVICE),
     ("vNPU that was to be destroyed", NO_ADVICE),
+    ("vNPU that the broker was asked to destroy", {code: advice for code, (_, advice) in REFUSALS.items()}),
+    ("vNPU that waits, or was to be destroyed", RESET_ADVICE),
 )
+_BY_LIBRARY = "vNPU that the library was called for"
 
 
 def is_code(code: str) -> bool:
     """Whether it is a code of reclaiming."""
-    return any(code in advice for _, advice in _ABOUT)
+    return any(code in advice for _, advice in _ABOUT) or CALLED.fullmatch(code) is not None
 
 
 def codes() -> list[str]:
@@ -30,12 +34,26 @@ def codes() -> list[str]:
 
 def meanings(code: str) -> list[tuple[str, str, Advice]]:
     """Return what a code is about, its sentence and the advice; a word that is a code twice has two."""
+    if text := _called(code):
+        return [(_BY_LIBRARY, text, CALLED_ADVICE)]
     return [(about, _texts(about)[code], advice[code]) for about, advice in _ABOUT if code in advice]
 
 
 def sentence(code: str) -> str:
     """Return the first sentence for a code, as of a vNPU; empty where it is none of reclaiming."""
-    return next((_texts(about)[code] for about, advice in _ABOUT if code in advice), "")
+    return _called(code) or next((_texts(about)[code] for about, advice in _ABOUT if code in advice), "")
+
+
+def _called(code: str) -> str:
+    """Return what it says that the library was called; empty for another code."""
+    found = CALLED.fullmatch(code)
+    if found is None:
+        return ""
+    if found["code"] == "unfinished":
+        return "The library was called and did not return."
+    from devward.npu import codes as library
+
+    return f"The library was called, and said: {library.sentence(-int(found['code']))}."
 
 
 def _texts(about: str) -> Mapping[str, str]:
@@ -52,6 +70,10 @@ def _texts(about: str) -> Mapping[str, str]:
         from devward.reclaim.limits import LIMIT_TEXT
 
         return {str(code): text for code, text in LIMIT_TEXT.items()}
+    if about == "vNPU that the broker was asked to destroy":
+        return {code: text for code, (text, _) in REFUSALS.items()}
+    if about == "vNPU that waits, or was to be destroyed":
+        return RESETS
     from devward.reclaim.contract import NO_TEXT
 
     return {str(code): text for code, text in NO_TEXT.items()}
