@@ -547,6 +547,17 @@ def test_an_id_that_two_chips_list_is_asked_about_once() -> None:
     run(main)
 
 
+def test_where_it_is_not_known_yet_that_there_is_no_kubelet_idle_vnpus_are_asked_about_by_themselves() -> None:
+    async def main(desk: Desk) -> None:
+        desk.npus.said = replace(clean(), kubelet=KubeletSource(SourceState.NOT_PRESENT))
+        desk.npus.picture = vnpus(Use.IDLE)
+        found = await desk.gather()
+        assert desk.npus.asked == [((), None), ((AskedVnpu(100, 236, 100),), None)]
+        assert set(found.sights) == {"v0100"}
+
+    run(main)
+
+
 def test_a_host_without_a_kubelet_is_asked_for_once_a_look(server: ApiServer, kubeconfig: str) -> None:
     async def main(desk: Desk) -> None:
         desk.npus.said = replace(clean(), kubelet=KubeletSource(SourceState.NOT_PRESENT))

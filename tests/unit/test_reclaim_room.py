@@ -483,6 +483,25 @@ def test_a_damaged_file_stops_all_until_an_administrator_enforces(play: Play) ->
     play(test)
 
 
+def test_a_damaged_file_stops_all_on_where_it_could_not_be_saved_that_an_administrator_enforces(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(desk: Desk) -> None:
+        desk.file.write_text("{")
+        await desk.look()
+
+        def full(*_: object) -> bool:
+            raise OSError("no space left on device")
+
+        monkeypatch.setattr(Store, "save", full)
+        (result,) = await desk.room.actions.set_mode(request(), ReclaimMode.ENFORCE)
+        assert result.outcome is Outcome.FAILURE
+        assert desk.file.read_text() == "{"
+        assert [code for code, _ in desk.room.blocked] == ["state-damaged"]
+
+    play(test)
+
+
 def test_a_damaged_file_is_not_hidden_by_what_is_kept_later(play: Play) -> None:
     async def test(desk: Desk) -> None:
         desk.file.write_text("{")
