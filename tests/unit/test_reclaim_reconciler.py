@@ -485,13 +485,20 @@ def test_the_hour_has_its_limit_over_a_restart(play: Callable[..., None]) -> Non
     play(test, World(vnpus=tuple(map(vnpu_of, range(100, 106)))), ReclaimConfig(per_hour=2))
 
 
-def test_a_try_that_cannot_be_kept_is_none(play: Callable[..., None]) -> None:
+def test_a_try_that_cannot_be_kept_is_none_and_is_tried_anew_until_it_can(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         await scene.wait()
         scene.world.can_keep = False
+        for _ in range(2):
+            await scene.look()
+            assert scene.destroyed == []
+            assert scene.outcomes()[-2:] == [("intent", ""), ("failure", "not-saved")]
+            assert scene.reconciler.standing.permission.reasons == (Blocked.NOT_SAVED,)
+        assert scene.refusals() == []
+        scene.world.can_keep = True
         await scene.look()
-        assert scene.destroyed == []
-        assert scene.outcomes()[-1] == ("failure", "not-saved")
+        assert scene.destroyed == [100]
+        assert scene.reconciler.standing.permission.may_destroy
 
     play(test)
 

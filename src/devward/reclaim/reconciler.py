@@ -375,7 +375,7 @@ class Reconciler:
             now=self._clock.monotonic(),
             apart=apart,
             sequence=self._warden.sequence(due.vdev),
-            controls=replace(controls, is_journal_refusing=False),
+            controls=_retried(controls),
             spent=self._spent,
             rates=self._rates,
             bounds=self._bounds,
