@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
+from devward.audit import Audit
+from devward.clock import Clock
 from devward.cluster.owners import Seen
 from devward.config import ReclaimConfig
 from devward.npu.facts import Expected
@@ -12,7 +14,7 @@ from devward.reclaim.aftermath import Aftermath
 from devward.reclaim.controls import Controls, Switch
 from devward.reclaim.limits import Due, Rates
 from devward.reclaim.look import Interruption, Look
-from devward.reclaim.warden import LastWord
+from devward.reclaim.warden import LastWord, Warden
 from sim.world_reconciler import Reconciled, Watched, WorldJournal, WorldWarden
 
 
@@ -78,6 +80,18 @@ class NoticesAtLooksOnly(Reconciled):
     """Takes no note of a kill switch that it finds between two looks."""
 
     reconciler_type = _NoticesAtLooksOnly
+
+
+class _ClockStandsStill(Watched):
+    def __init__(self, config: ReclaimConfig, warden: Warden, audit: Audit, clock: Clock, new_id: Callable[[], str]) -> None:
+        clock.boottime = clock.monotonic  # type: ignore[method-assign]
+        super().__init__(config, warden, audit, clock, new_id)
+
+
+class ClockStandsStill(Reconciled):
+    """Has a clock that stands still while the host is suspended."""
+
+    reconciler_type = _ClockStandsStill
 
 
 class _NoKillSwitch(Watched):

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from nspawn_machine import until
-from nspawn_owned import BROKER, BUNDLES, CHECKPOINT, DAEMON_DROP_IN, KUBECONFIG, TEMPLATE, Owned
+from nspawn_owned import BROKER, BUNDLES, CHECKPOINT, DAEMON_DROP_IN, KUBECONFIG, PLACE, TEMPLATE, Owned
 
 from devward import __version__, names
 from devward.npu.codes import DcmiCode
@@ -174,6 +174,9 @@ def test_every_refusal_is_read_in_the_journal_with_its_sentence_and_what_to_do(n
         stays(node.strange, "card-not-registered")
     with container(node, 2):
         stays(node.strange, "card-named-by-container")
+    # Of two it is not known whose word counts.
+    with node.owned.process(f"{PLACE}/sim/kubelet.py", "--directory=/run/second/device-plugins", "--listen-only", "--root-dir=/run/second"):
+        node.until(lambda: is_blocked("no-kubelet"), "no-kubelet")
     node.until(lambda: node.verdict(node.orphan) == "eligible", "the wait of the orphan ends")
     do(node, 'api: set node metadata|annotations|hami.io/mutex.lock "hami,2026-12-01T00:00:00Z"')
     stays(node.orphan, "hami-locked")
@@ -184,7 +187,7 @@ def test_every_refusal_is_read_in_the_journal_with_its_sentence_and_what_to_do(n
         do(node, row.end)
     assert node.records("mass-reclaim")
     do(node, "api: pods running runerror@1")
-    told |= {"kill-switch", *(row.reason for row in ROWS)}
+    told |= {"kill-switch", "no-kubelet", *(row.reason for row in ROWS)}
     assert all(node.owned.is_there(one) for one in (node.claimed, node.orphan, node.pinned, node.held, node.strange))
     assert not node.records("vnpu-reclaim")
 

@@ -93,8 +93,9 @@ _SOON = [Event("wait", 4)] * 5
         (without.ControlsBeforeSwitch, Rule.SWITCHED_OFF, [Event("pause", 0, 20)]),
         (without.NoticesAtLooksOnly, Rule.IMPATIENT, [Event("kill-switch", 2, 19)]),
         (without.NoUnpinning, Rule.IMPATIENT, [*_SOON, Event("pin"), Event("unpin")]),
+        (without.ClockStandsStill, Rule.IMPATIENT, [Event("suspend", 0, 19)]),
     ],
-    ids=["last word", "switch first", "kill switch between looks", "pin between looks"],
+    ids=["last word", "switch first", "kill switch between looks", "pin between looks", "suspended at the last moment"],
 )
 def test_what_happens_at_one_moment_is_not_for_nothing(make: type[Reconciled], rule: Rule, events: list[Event]) -> None:
     """A destruction has its turn at step 19, and the kill switch is read for its last word at step 20."""
