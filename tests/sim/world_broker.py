@@ -23,7 +23,7 @@ from devward.npu.inventory import Unavailable
 from devward.npu.numbering import vfid_of
 from devward.npu.vnpu_cfg import ABSENT
 from sim.world import World
-from sim.world_truth import CHIP_NAME, CORES, FOREIGN_TEMPLATE, MAJOR, Container, Vnpu
+from sim.world_truth import CHIP_NAME, CORES, FOREIGN_TEMPLATE, MAJOR, Container, Vnpu, board_of
 
 _READ: Final = SourceSight(SourceState.READ)
 _DOUBTED: Final = SourceSight(SourceState.UNREADABLE, (Doubt("bundle-unreadable", "/run/containerd", 13),))
@@ -115,7 +115,7 @@ class Broker:
     def _chip(self, phy: int) -> Chip:
         card = self.world.hardware.cards[phy]
         vnpus = tuple(self._vnpu(vnpu) for vnpu in self.world.hardware.of(phy))
-        return Chip(phy, 0, phy, phy, card.die, card.health, "Ascend", CHIP_NAME, "V1", CHIP_NAME, CORES, vnpus)
+        return Chip(*board_of(phy), phy, phy, card.die, card.health, "Ascend", CHIP_NAME, "V1", CHIP_NAME, CORES, vnpus)
 
     def _vnpu(self, vnpu: Vnpu) -> facts.Vnpu:
         in_use = vnpu.is_flagged and self.blind is not Blind.VNPUS

@@ -25,7 +25,7 @@ from devward.reclaim.look import Look, PinHold, VnpuFacts
 from sim.world import World
 from sim.world_broker import Blind, Said
 from sim.world_daemon import Daemon
-from sim.world_truth import CHIP_NAME, MAJOR, Pod, Vnpu
+from sim.world_truth import CHIP_NAME, MAJOR, Pod, Vnpu, board_of
 
 _HOUR: Final = 3600.0
 #: What the steps of a look may take besides, in seconds.
@@ -246,7 +246,9 @@ class Checks:
     def _truth(self, vnpu: Vnpu) -> Expected:
         card = self.world.hardware.cards[vnpu.phy]
         node = Node(vnpu.inode, vnpu.ctime_ns, MAJOR, vnpu.vdev)
-        return Expected(self.world.boot_id, vnpu.phy, 0, vnpu.phy, card.die, vnpu.vdev, vfid_of(vnpu.vdev) or 0, vnpu.template, node)
+        return Expected(
+            self.world.boot_id, *board_of(vnpu.phy), vnpu.phy, card.die, vnpu.vdev, vfid_of(vnpu.vdev) or 0, vnpu.template, node
+        )
 
     def _is_needed(self, vnpu: Vnpu) -> bool:
         if not vnpu.is_owned:

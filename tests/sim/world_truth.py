@@ -15,12 +15,19 @@ __all__ = ["RESOURCE", "WORD"]
 MAJOR: Final = 236
 FIRST: Final = 100
 SLOTS: Final = 16
+#: Each board has so many dies, as those with 910C have: to the library a die is a device of its card, to all others it is an NPU.
+DIES: Final = 2
 CORES: Final = 20
 #: HAMi's for this chip, with what each takes of it.
 TEMPLATES: Final = {"vir05_1c_8g": 5, "vir10_3c_16g": 10}
 #: One that HAMi never makes.
 FOREIGN_TEMPLATE: Final = "vir10_4c_16g_m"
 CHIP_NAME: Final = "910B4"
+
+
+def board_of(phy: int) -> tuple[int, int]:
+    """Return the board that a die is on, and its place there."""
+    return divmod(phy, DIES)
 
 
 @dataclass(eq=False, slots=True)
