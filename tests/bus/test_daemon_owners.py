@@ -18,7 +18,7 @@ from sim.daemon_process import BUS_NAME, ROOT_PATH, wait_for
 from sim.dcmi_broker import CRASH, GO, WAIT, BrokerHost
 from sim.dcmi_simulator import DcmiSimulator
 from sim.npu_node import NpuNode
-from sim.owned_node import SCALED, OwnedNode
+from sim.owned_node import REMEMBERING, SCALED, OwnedNode
 from sim.recorded_cluster import CLAIMS, DIES, NODE, STATES
 from sim.snapshot_desk import NAMES
 
@@ -374,7 +374,7 @@ def test_what_was_seen_of_pods_outlasts_a_restart_and_a_file_that_is_damaged_pro
         daemon.stop(signal.SIGKILL)
         # Everybody has forgotten the Pods meanwhile, and devwardd has not.
         own.state("00")
-        daemon.start(devices_of=holder)
+        daemon.start(devices_of=holder, program=REMEMBERING)
         wait_known(own, "00")
         assert "running(gone)" in claims(own)[0]
         daemon.stop()

@@ -134,6 +134,7 @@ class DaemonProcess:
         self._private_devices = private_devices
         self._watchdog_usec = watchdog_usec
         self._setup = setup
+        self._interpreter = tuple(python)
         self._python = (*python, *program)
         self._owns_bus = bus is None
         directory.chmod(0o755)
@@ -155,8 +156,11 @@ class DaemonProcess:
             config = config.replace(header, header + defaults) if header in config else f"{config}\n{header}{defaults}"
         self.config_file.write_text(config)
 
-    def start(self, *, wait: bool = True, devices_of: int | None = None) -> Self:
-        """Start devwardd, and wait for its READY; with the devices of the process `devices_of`, if they are to be those of before."""
+    def start(self, *, wait: bool = True, devices_of: int | None = None, program: Sequence[str] = ()) -> Self:
+        """Start devwardd, and wait for its READY.
+
+        With the devices of the process `devices_of`, if they are to be those of before. `program` is another one than this otherwise has.
+        """
         environment = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(REPOSITORY / "src"),
@@ -166,7 +170,8 @@ class DaemonProcess:
         if self._watchdog_usec is not None:
             environment["WATCHDOG_USEC"] = str(self._watchdog_usec)
         command = [
-            *self._python,
+            *(self._interpreter if program else ()),
+            *(program or self._python),
             "--config",
             str(self.config_file),
             "--bus",

@@ -23,6 +23,8 @@ from sim.witness_host import WitnessHost
 
 #: The program that a devwardd needs which is not to be waited for by the minute: its looks come once a second.
 SCALED = (str(Path(__file__).with_name("scaled_daemon.py")), "60")
+#: One that remembers Pods which are gone for as long as devwardd does.
+REMEMBERING = (SCALED[0], "60:1")
 PLUGINS = "/var/lib/kubelet/device-plugins"
 KUBECONFIG = "/etc/kubernetes/kubelet.conf"
 

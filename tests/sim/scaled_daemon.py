@@ -1,6 +1,9 @@
-"""devwardd with the times of its look at who owns the vNPUs divided, so that a test of minutes takes seconds: `scaled_daemon.py BY …`.
+"""devwardd with the times of its look at who owns the vNPUs divided, so that a test of minutes takes seconds.
 
-Every rule is the daemon's own; only how long things take, and how old they may be, is less. What follows are devwardd's own arguments.
+    scaled_daemon.py BY[:GONE] …
+
+How long a Pod protects that is nowhere any more is divided by GONE, if that is given. Every rule is the daemon's own; only how long things
+take, and how old they may be, is less. What follows are devwardd's own arguments.
 """
 
 import functools
@@ -17,8 +20,8 @@ TIMEOUTS = Timeouts(connect=3, read=1)
 DEADLINE = 3.0
 
 
-def scale(pace: owners.Pace, by: float) -> owners.Pace:
-    """Return a pace that is so many times as fast."""
+def scale(pace: owners.Pace, by: float, gone: float) -> owners.Pace:
+    """Return a pace that is so many times as fast, and forgets Pods `gone` times as fast."""
     bounds = pace.bounds
     return replace(
         pace,
@@ -31,13 +34,14 @@ def scale(pace: owners.Pace, by: float) -> owners.Pace:
             bounds,
             # How old a renewal of the Lease may be stays: on a busy machine looks are not always in time.
             node=replace(bounds.node, kubelet=bounds.node.kubelet / by),
-            pods=replace(bounds.pods, gone_seconds=bounds.pods.gone_seconds / by),
+            pods=replace(bounds.pods, gone_seconds=bounds.pods.gone_seconds / gone),
         ),
     )
 
 
 if __name__ == "__main__":
-    owners.PACE = scale(owners.PACE, float(sys.argv.pop(1)))  # type: ignore[misc]
+    by, _, gone = sys.argv.pop(1).partition(":")
+    owners.PACE = scale(owners.PACE, float(by), float(gone or by))  # type: ignore[misc]
     # A server that asks for fewer requests gets no more rest than between two looks.
     api_faults.MAX_WAIT = owners.PACE.interval
     gatherer.ApiSettings = functools.partial(ApiSettings, timeouts=TIMEOUTS, deadline=DEADLINE)  # type: ignore[misc, assignment]
