@@ -43,8 +43,8 @@ RULES: Final = (
         "if card.die in self._registered[word] or card.die not in others)",
         "if card.die in self._registered[word])",
     ),
-    Rule("S5 a Pod with the resource is relevant", CARDS, "any(container.resources for container in pod.containers) or any(", "any("),
-    Rule("S5 a Pod with annotations of cards is relevant", CARDS, " or any(map(is_device_annotation, pod.annotations or {}))", ""),
+    Rule("S5 a Pod with the resource is relevant", CARDS, "any(container.resources for container in pod.containers) or ", ""),
+    Rule("S5 a Pod with annotations of cards is relevant", CARDS, " or pod.cards.has_cards", ""),
     Rule(
         "4.3 a Pod that the checkpoint has is relevant",
         PODS,

@@ -121,11 +121,14 @@ def pattern(expression: re.Pattern[str]) -> Check[str]:
 def member(kind: type[_E]) -> Check[_E]:
     """Return a check for a word of an enumeration."""
 
+    members = {str(one): one for one in kind}
+
     def check(value: Any) -> _E:
-        # Membership first: a list or an object cannot be looked up.
-        if not isinstance(value, str) or value not in {str(one) for one in kind}:
+        # A list or an object cannot be looked up.
+        found = members.get(value) if isinstance(value, str) else None
+        if found is None:
             raise Malformed(f"must be one of {', '.join(kind)}")
-        return kind(value)
+        return found
 
     return check
 

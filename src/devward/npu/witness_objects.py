@@ -47,12 +47,21 @@ _FINDING: Final = member(Finding)
 _NAME: Final = text(NAME_LENGTH)
 _PATH: Final = pattern(PATH)
 _PATH_OR_NONE: Final = pattern(re.compile(f"(?:{PATH.pattern})?"))
+# What a Pod and a container have is checked a thousand times an answer: each check is made once.
+_UID: Final = pattern(UID)
+_UIDS: Final = several(_UID, UID_LIMIT)
+_LIFE: Final = member(Life)
+_TYPE: Final = member(ContainerType)
+_CARDS: Final = optional(several(integer(0, _LAST_CARD), _LAST_CARD + 1))
+_VDEVS: Final = several(_VDEV, VNPU_LIMIT)
+_REASONS: Final = several(text(REASON_LENGTH), REASON_LIMIT)
+_U32: Final = integer(0, U32)
 
 
 def asked_vnpu(value: Any) -> AskedVnpu:
     """Read a vNPU that is asked about. Malformed."""
     fields = Fields(value, "vnpu")
-    result = AskedVnpu(fields.take("vdev", _VDEV), fields.take("major", integer(0, U32)), fields.take("minor", integer(0, U32)))
+    result = AskedVnpu(fields.take("vdev", _VDEV), fields.take("major", _U32), fields.take("minor", _U32))
     fields.end()
     return result
 
@@ -100,7 +109,7 @@ _DOUBTS: Final = several(_doubt, DOUBT_LIMIT)
 
 def _source(value: Any) -> SourceSight:
     fields = Fields(value, "source")
-    result = SourceSight(fields.take("state", member(SourceState)), fields.take("doubts", _DOUBTS), fields.take("more", integer(0, U32)))
+    result = SourceSight(fields.take("state", member(SourceState)), fields.take("doubts", _DOUBTS), fields.take("more", _U32))
     fields.end()
     return result
 
@@ -112,7 +121,7 @@ def _vnpu(value: Any) -> VnpuSight:
         descriptors=fields.take("descriptors", _FINDING),
         bundles=fields.take("bundles", _FINDING),
         uda=fields.take("uda", _FINDING),
-        reasons=fields.take("reasons", several(text(REASON_LENGTH), REASON_LIMIT)),
+        reasons=fields.take("reasons", _REASONS),
     )
     fields.end()
     return result
@@ -121,7 +130,7 @@ def _vnpu(value: Any) -> VnpuSight:
 def _pod(value: Any) -> PodSight:
     fields = Fields(value, "pod")
     result = PodSight(
-        uid=fields.take("uid", pattern(UID)),
+        uid=fields.take("uid", _UID),
         lives=fields.take("lives", _FINDING),
         has_container=fields.take("has_container", _FINDING),
         has_group=fields.take("has_group", boolean),
@@ -135,12 +144,12 @@ def _container(value: Any) -> ContainerSight:
     result = ContainerSight(
         id=fields.take("id", _NAME),
         namespace=fields.take("namespace", _NAME),
-        life=fields.take("life", member(Life)),
-        type=fields.take("type", member(ContainerType)),
-        pod_uids=fields.take("pod_uids", several(pattern(UID), UID_LIMIT)),
-        cards=fields.take("cards", optional(several(integer(0, _LAST_CARD), _LAST_CARD + 1))),
+        life=fields.take("life", _LIFE),
+        type=fields.take("type", _TYPE),
+        pod_uids=fields.take("pod_uids", _UIDS),
+        cards=fields.take("cards", _CARDS),
         template=fields.take("template", _NAME),
-        vdevs=fields.take("vdevs", several(_VDEV, VNPU_LIMIT)),
+        vdevs=fields.take("vdevs", _VDEVS),
         has_all_devices=fields.take("has_all_devices", boolean),
         has_a_major=fields.take("has_a_major", boolean),
     )
