@@ -1,7 +1,7 @@
 """What it costs to know who owns the vNPUs of a full node: the daemon's looks, and the broker's share of them, by the processor's time.
 
 The daemon's times are divided, so that there is a look a second; each does what it does once a minute elsewhere. The API server, with TLS,
-is a stand-in in the bench's own process. Every Pod has a live sandbox and a live container; the host is a tree of files. The Pods protect
+is a stand-in in the bench's own process. The host is a tree of files. The Pods protect
 every card, so that no vNPU is searched for in the processes' descriptors: what that costs is a measurement of its own (descriptors).
 
 From one look to the next some of the Pods change, as they do where containers fail and are tried again.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench.figure import Bar, Figure, Figures
 from bench.setting import Broken, cpu_seconds, memory, need_kvm, scratch
-from bench.snapshot import CARDS, PODS, full_checkpoint, full_dies, full_list, pod_uid, registered
+from bench.snapshot import CARDS, PODS, full_checkpoint, full_dies, full_list, is_failing, pod_uid, registered
 from devward.npu.protocol import ListAnswer, ListRequest
 from sim.bundle_host import made
 from sim.daemon_process import wait_for
@@ -29,9 +29,10 @@ from sim.owned_node import SCALED, OwnedNode
 TEMPLATE = "vir05_1c_8g"
 PER_CARD = 16
 #: Processes beside the first ones of the containers.
-OTHERS = 50
+OTHERS = 64
+FAILING = tuple(index for index in range(PODS) if is_failing(index))
 #: Pods that are not what they were at the look before: those that fail are tried again every five minutes.
-CHANGING = PODS // 4 // 5
+CHANGING = len(FAILING) // 5
 BROKER = Path(__file__).with_name("resident.py")
 #: Seconds between looks here, and the looks of one value.
 INTERVAL = 60 / float(SCALED[1])
@@ -80,7 +81,7 @@ def _full_node(library: Path) -> Iterator[OwnedNode]:
 
 
 def _bundles(owned: OwnedNode) -> None:
-    """Let every Pod have a live container in a live sandbox, and the host other processes."""
+    """Let every Pod have a live sandbox, and a container in it that lives unless the Pod fails; and the host other processes."""
     container = made("containerd-vnpu.json")
     recorded = container["annotations"]["io.kubernetes.cri.sandbox-uid"]
     # A vNPU that a container names would be searched for with every look, as long as the driver does not say that it is in use.
@@ -95,7 +96,8 @@ def _bundles(owned: OwnedNode) -> None:
             own = json.dumps(spec).replace(recorded, uid).replace(recorded.replace("-", "_"), uid.replace("-", "_"))
             own = own.replace("ASCEND_VISIBLE_DEVICES=3", f"ASCEND_VISIBLE_DEVICES={index % CARDS}")
             number = 2 * index + place
-            owned.witnessed.process(10_000 + number)
+            if spec is sandbox or not is_failing(index):
+                owned.witnessed.process(10_000 + number)
             host.task(f"{number:064x}", json.loads(own), pid=10_000 + number)
     for index in range(OTHERS):
         owned.witnessed.process(20_000 + index)
@@ -125,9 +127,9 @@ def _whole(owned: OwnedNode, dies: list[str], count: int) -> Figures:
     for turn in range(count):
         before, asked = _spent(owned), len(owned.api.asked("pods"))
         for step in range(LOOKS):
-            owned.api.bodies["pods"] = full_list(
-                dies, changed=frozenset(4 * (CHANGING * (turn * LOOKS + step) + one) for one in range(CHANGING))
-            )
+            first = (turn * LOOKS + step) * CHANGING
+            tried = frozenset(FAILING[(first + one) % len(FAILING)] for one in range(CHANGING))
+            owned.api.bodies["pods"] = full_list(dies, tried)
             time.sleep(INTERVAL)
         after, looks = _spent(owned), len(owned.api.asked("pods")) - asked
         if not looks:
