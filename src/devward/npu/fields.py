@@ -154,3 +154,27 @@ def several(check: Check[_T], limit: int) -> Check[tuple[_T, ...]]:
         return tuple(check(one) for one in value)
 
     return checked
+
+
+def record(name: str, make: Callable[..., _T], **checks: Check[Any]) -> Check[_T]:
+    """Return a check for an object with exactly these members, which `make` takes by their names.
+
+    As Fields, for what an answer has a thousand of.
+    """
+
+    def checked(value: Any) -> _T:
+        if not isinstance(value, dict):
+            raise Malformed(f"{name} must be an object")
+        taken: dict[str, Any] = {}
+        for key, check in checks.items():
+            if key not in value:
+                raise Malformed(f"{name} has no {key}")
+            try:
+                taken[key] = check(value[key])
+            except Malformed as error:
+                raise Malformed(f"{key}: {error}") from None
+        if len(value) != len(taken):
+            raise Malformed(f"{name} has an unknown field: {quoted(min(value.keys() - taken.keys()))}")
+        return make(**taken)
+
+    return checked

@@ -27,6 +27,7 @@ from devward.npu.fields import (
     number,
     optional,
     pattern,
+    record,
     several,
     text,
 )
@@ -49,13 +50,10 @@ _U32: Final = integer(0, U32)
 _U64: Final = integer(0, U64)
 _CORES: Final = number(0, CORE_LIMIT)
 _NAME: Final = text(NAME_LIMIT)
-# What a vNPU and a chip have is checked a thousand times an answer: each check is made once.
 _U32_OR_NONE: Final = optional(_U32)
 _U64_OR_NONE: Final = optional(_U64)
 _CORES_OR_NONE: Final = optional(_CORES)
 _NAME_OR_NONE: Final = optional(_NAME)
-_TEMPLATE_OR_NONE: Final = optional(pattern(TEMPLATE))
-_BOOLEAN_OR_NONE: Final = optional(boolean)
 
 
 def expected(value: Any) -> Expected:
@@ -104,20 +102,18 @@ def _problem(value: Any) -> Problem:
 _PROBLEMS: Final[Check[tuple[Problem, ...]]] = several(_problem, _PROBLEM_LIMIT)
 
 
-def _vnpu(value: Any) -> Vnpu:
-    fields = Fields(value, "vnpu")
-    result = Vnpu(
-        vdev=fields.take("vdev", _U32),
-        vfid=fields.take("vfid", _U32_OR_NONE),
-        template=fields.take("template", _TEMPLATE_OR_NONE),
-        in_use=fields.take("in_use", _BOOLEAN_OR_NONE),
-        container=fields.take("container", _U64_OR_NONE),
-        cores=fields.take("cores", _CORES_OR_NONE),
-        memory_mb=fields.take("memory_mb", _U64_OR_NONE),
-        vgroup=fields.take("vgroup", _U32_OR_NONE),
-    )
-    fields.end()
-    return result
+_VNPU: Final = record(
+    "vnpu",
+    Vnpu,
+    vdev=_U32,
+    vfid=_U32_OR_NONE,
+    template=optional(pattern(TEMPLATE)),
+    in_use=optional(boolean),
+    container=_U64_OR_NONE,
+    cores=_CORES_OR_NONE,
+    memory_mb=_U64_OR_NONE,
+    vgroup=_U32_OR_NONE,
+)
 
 
 def _chip(value: Any) -> Chip:
@@ -134,7 +130,7 @@ def _chip(value: Any) -> Chip:
         chip_version=fields.take("chip_version", _NAME_OR_NONE),
         npu_name=fields.take("npu_name", _NAME_OR_NONE),
         cores=fields.take("cores", _U32_OR_NONE),
-        vnpus=fields.take("vnpus", optional(several(_vnpu, LISTED_VNPUS))),
+        vnpus=fields.take("vnpus", optional(several(_VNPU, LISTED_VNPUS))),
         problems=fields.take("problems", _PROBLEMS),
     )
     fields.end()
@@ -149,7 +145,7 @@ def inventory(value: Any) -> Inventory:
         library=fields.take("library", text(_PATH_LIMIT)),
         dcmi_version=fields.take("dcmi_version", _NAME_OR_NONE),
         mode=fields.take("mode", member(Mode)),
-        recover=fields.take("recover", _BOOLEAN_OR_NONE),
+        recover=fields.take("recover", optional(boolean)),
         chips=fields.take("chips", several(_chip, CARD_LIMIT * DEVICE_LIMIT)),
         problems=fields.take("problems", _PROBLEMS),
     )
