@@ -30,6 +30,8 @@ TEMPLATE = "vir05_1c_8g"
 PER_CARD = 16
 #: Processes beside the first ones of the containers.
 OTHERS = 64
+#: When the tree's processes were started, in clock ticks.
+STARTED = 77
 FAILING = tuple(index for index in range(PODS) if is_failing(index))
 #: Pods that are not what they were at the look before: those that fail are tried again every five minutes.
 CHANGING = len(FAILING) // 5
@@ -99,6 +101,7 @@ def _bundles(owned: OwnedNode) -> None:
             if spec is sandbox or not is_failing(index):
                 owned.witnessed.process(10_000 + number)
             host.task(f"{number:064x}", json.loads(own), pid=10_000 + number)
+            host.runc(f"{number:064x}", 10_000 + number, STARTED)
     for index in range(OTHERS):
         owned.witnessed.process(20_000 + index)
 

@@ -130,8 +130,8 @@ RULES: Final = (
     Rule(
         "4.3 cards in the environment without the resource are protected",
         PODS,
-        "        self._claim(pod.uid, by_environment, Judgement(Standing.PROTECTED, ClaimReason.NAMED_IN_ENVIRONMENT))\n",
-        "",
+        "            self._claim(pod.uid, by_environment, Judgement(Standing.PROTECTED, ClaimReason.NAMED_IN_ENVIRONMENT))\n",
+        "            pass\n",
     ),
     Rule(
         "4.3 an environment that cannot be told protects all cards",

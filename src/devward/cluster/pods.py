@@ -111,7 +111,8 @@ class _Look:
             self._claim(pod.uid, own, judgement)
         self._doubt(pod.uid, resolution.problems)
         by_environment = frozenset[int]().union(*(environment_cards(container, self._cards) for container in named))
-        self._claim(pod.uid, by_environment, Judgement(Standing.PROTECTED, ClaimReason.NAMED_IN_ENVIRONMENT))
+        if by_environment:
+            self._claim(pod.uid, by_environment, Judgement(Standing.PROTECTED, ClaimReason.NAMED_IN_ENVIRONMENT))
         if pod.is_privileged:
             self._claim(pod.uid, self._cards.all, Judgement(Standing.PROTECTED, ClaimReason.PRIVILEGED), unless_clean=True)
         self._remember(pod.uids, resolution.named | by_environment, resolution.resources)

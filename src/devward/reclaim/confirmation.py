@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from devward.cluster.claims import Standing
+from devward.cluster.observations import Scope
 from devward.reclaim.look import Cut, Look, VnpuFacts
 from devward.reclaim.shield import concerns, shield
 
@@ -197,6 +198,12 @@ class _Step:
         self._is_back = last is not None and look.at < last
         self._now = look.at if last is None else max(look.at, last)
         cards = look.snapshot.cards if look.snapshot is not None else ()
+        resets = self._look.snapshot.resets if self._look.snapshot is not None else ()
+        #: By card, the resets that may concern its vNPUs.
+        self._resets = {
+            name: tuple(reset for reset in resets if reset.scope is Scope.NODE or reset.card in ("", name))
+            for name in {vnpu.card for vnpu in look.vnpus}
+        }
         #: By card, the claims of Pods that could not start.
         self._candidates = {card.name: tuple(claim for claim in card.claims if claim.standing is Standing.CANDIDATE) for card in cards}
 
@@ -236,8 +243,7 @@ class _Step:
         for interruption in self._look.interruptions:
             if interruption.breaks(vnpu.identity):
                 return interruption.cut.value
-        resets = self._look.snapshot.resets if self._look.snapshot is not None else ()
-        return next((reset.reason for reset in resets if concerns(reset, vnpu, self._look)), "")
+        return next((reset.reason for reset in self._resets[vnpu.card] if concerns(reset, vnpu, self._look)), "")
 
     def _failed_at(self, known: VnpuProgress) -> float | None:
         """Return the latest failure of an attempt that may have made a vNPU."""
