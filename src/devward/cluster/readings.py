@@ -43,6 +43,8 @@ class Readings:
         self.lease: LeaseFacts | None = self._answered(Source.LEASE, parts.lease, lambda body: parse_lease(body, name))
         self.pods: PodList | None = self._answered(Source.PODS, parts.pods, lambda body: read_list(body, name))
         self.checkpoint: Checkpoint | None = self._take_checkpoint()
+        #: What the checkpoint says that was given.
+        self.allocations: tuple[Allocation, ...] = allocations_of(self.checkpoint) if self.checkpoint is not None else ()
         self.kubelet: KubeletScan | None = self._taken(Source.KUBELET, parts.kubelet)
         self.drivers: Drivers | None = self._taken(Source.DRIVERS, parts.drivers)
         self.host: HostEvidence | None = self._taken(Source.HOST, parts.host)
@@ -89,11 +91,6 @@ class Readings:
             self._ledger.take_look(Look.PART_AHEAD, source)
         elif not age <= self._bounds.part:
             self._ledger.take_look(Look.PART_OLD, source, f"{age:.0f} s")
-
-    @property
-    def allocations(self) -> tuple[Allocation, ...]:
-        """What the checkpoint says that was given."""
-        return allocations_of(self.checkpoint) if self.checkpoint is not None else ()
 
 
 def allocations_of(checkpoint: Checkpoint) -> tuple[Allocation, ...]:

@@ -162,7 +162,9 @@ def _pod(uid: str, evidence: "LocalEvidence", untold: tuple[Doubt, ...]) -> PodS
 
 def _container(bundle: "Bundle", facts: "BundleFacts", asked: Mapping[DeviceNumber, list[int]], majors: frozenset[int]) -> ContainerSight:
     """Return what is told of a container; `asked` are the vNPUs that are asked about by their numbers, `majors` those numbers' majors."""
-    vdevs = facts.vdevs.union(*(asked[number] for number in facts.devices & asked.keys()))
+    vdevs = facts.vdevs
+    if not facts.devices.isdisjoint(asked):
+        vdevs = vdevs.union(*(asked[number] for number in facts.devices & asked.keys()))
     return ContainerSight(
         id=printable(bundle.id, NAME_LENGTH),
         namespace=printable(bundle.namespace, NAME_LENGTH),
