@@ -11,6 +11,7 @@ from typing import Final
 
 _AT_NO_AUTOMOUNT: Final = 0x800
 _AT_STATX_DONT_SYNC: Final = 0x4000
+_FLAGS: Final = _AT_NO_AUTOMOUNT | _AT_STATX_DONT_SYNC
 _STATX_TYPE: Final = 0x1
 #: struct statx of <linux/stat.h>: 256 bytes; stx_mode at 28, stx_rdev_major and stx_rdev_minor at 128.
 _STATX_SIZE: Final = 256
@@ -40,7 +41,7 @@ class Kernel:
 
     def mode_and_number(self, directory: int, name: bytes) -> tuple[int, int, int]:
         """Return (st_mode, major, minor) of a file, links followed. OSError."""
-        if self._statx(directory, name, _AT_NO_AUTOMOUNT | _AT_STATX_DONT_SYNC, _STATX_TYPE, self._address) != 0:
+        if self._statx(directory, name, _FLAGS, _STATX_TYPE, self._address) != 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
         mode, major, minor = _MODE_AND_RDEV.unpack_from(self._buffer, _MODE_OFFSET)
