@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.figure import Bar, Figure, Figures
+from bench.npus import RESIDENT
 from bench.setting import Broken, cpu_seconds, memory, need_kvm, scratch
 from bench.snapshot import CARDS, PODS, full_checkpoint, full_dies, full_list, is_failing, pod_uid, registered
 from devward.npu.protocol import ListAnswer, ListRequest
@@ -35,7 +36,6 @@ STARTED = 77
 FAILING = tuple(index for index in range(PODS) if is_failing(index))
 #: Pods that are not what they were at the look before: those that fail are tried again every five minutes.
 CHANGING = len(FAILING) // 5
-BROKER = Path(__file__).with_name("resident.py")
 #: Seconds between looks here, and the looks of one value.
 INTERVAL = 60 / float(SCALED[1])
 LOOKS = 5
@@ -60,7 +60,7 @@ def measure(quick: bool) -> Figures:
 @contextlib.contextmanager
 def _full_node(library: Path) -> Iterator[OwnedNode]:
     """A full node whose Pods and cards are all known."""
-    with scratch() as directory, BrokerHost(BROKER) as host, DcmiSimulator(host.directory / "node", library) as simulator:
+    with scratch() as directory, BrokerHost(RESIDENT) as host, DcmiSimulator(host.directory / "node", library) as simulator:
         simulator.install(host.library)
         node = NpuNode(directory, host, simulator, program=SCALED)
         dies = full_dies()
