@@ -344,7 +344,8 @@ class Daemon:
 
     def _npus_changed(self) -> None:
         self._cluster.npus_changed()
-        self._owners_changed()
+        self._reconciler.nudge(Trigger.UDEV)
+        self._publish_soon()
 
     def _judge(self) -> "Judge":
         return self._reclaim.judge()
@@ -353,7 +354,9 @@ class Daemon:
         return self._cluster.objection(die)
 
     def _owners_changed(self) -> None:
-        self._reconciler.nudge(Trigger.UDEV)
+        if self._remembered.state.pins:
+            # Whose a card is says whether a pinned vNPU of it may be offered, and nothing else of what is offered.
+            self._reconciler.nudge(Trigger.UDEV)
         self._publish_soon()
 
     def _repaired(self, file: str, cause: RepairCause) -> None:
@@ -423,7 +426,7 @@ class Daemon:
         if self._recheck is not None:
             self._recheck.cancel()
             self._recheck = None
-        if self._service.manager().checking and not self._service.stopping_now:
+        if self._service.checking and not self._service.stopping_now:
             # The end of a check that changes nothing is no change of any device or file, and nobody else would publish it.
             self._recheck = asyncio.get_running_loop().call_later(CHECKING_RECHECK, self._publish_soon)
         if not self._service.started or self._service.stopping_now:

@@ -153,6 +153,11 @@ class Service:
                 reasons[reason if in_order and not effective else view.reason or Reason.CDI_NOT_PUBLISHED] = None
         return NpuStanding(usable, len(cards), offered, tuple(reasons))
 
+    @property
+    def checking(self) -> bool:
+        """Whether something is being checked that Ready may depend on."""
+        return self._registry.busy or self._reconciler.busy or not self.started
+
     def manager(self) -> ManagerView:
         """Return what is published of the daemon."""
         readiness = self.readiness()
@@ -164,7 +169,7 @@ class Service:
             node_name=self._identification.node_name,
             ready=readiness.ready,
             not_ready_reasons=readiness.reasons,
-            checking=self._registry.busy or self._reconciler.busy or not self.started,
+            checking=self.checking,
             cdi_mode=self._reconciler.mode,
             cdi_paused_until_usec=self._reconciler.paused_until_usec,
             audit_dropped=self._dropped(),

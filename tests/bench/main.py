@@ -6,7 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 
-from bench import allocation, command, device, events, idle, npus, owners, plugin, readers, repair, snapshot, start
+from bench import allocation, command, descriptors, device, events, idle, npus, owners, plugin, readers, repair, snapshot, start
 from bench.figure import HEADING, Figures
 from bench.setting import Broken, conditions
 
@@ -25,6 +25,7 @@ MEASUREMENTS: Mapping[str, Callable[[bool], Figures]] = {
     "allocation": allocation.measure,
     "plugin": plugin.measure,
     "snapshot": snapshot.measure,
+    "descriptors": descriptors.measure,
 }
 
 

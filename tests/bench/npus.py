@@ -1,7 +1,8 @@
 """What NPUs cost: at rest with as many as a large host has, and when something changes on a host with the most that can be told of.
 
-The broker is devward's own, with a simulated library and an environment that is injected. Ids of vNPUs have room for 16 on a card: of 32
-on each of 64 cards half are somebody else's, which is the longest list that the library can give, and the longest text of complaints.
+The broker is the one that is installed, with a simulated library and an environment that is injected (resident.py). Ids of vNPUs have room
+for 16 on a card: of 32 on each of 64 cards half are somebody else's, which is the longest list that the library can give, and the longest
+text of complaints.
 """
 
 import asyncio
@@ -34,6 +35,7 @@ from sim.dcmi_simulator import Chip, DcmiSimulator, Vnpu, build_library
 #: Cards, and vNPUs on each.
 LARGE = (16, 16)
 EXTREME = (64, 32)
+RESIDENT = Path(__file__).with_name("resident.py")
 #: A number that no driver has.
 MAJOR = 4000
 #: Seconds until a start, or what came before, is over: more than the time between two looks at the least.
@@ -117,7 +119,7 @@ class _Node:
 @contextlib.contextmanager
 def _node(library: Path, cards: int, per_card: int) -> Iterator[_Node]:
     """A host with so many NPUs, and as many vNPUs on each, all on the bus."""
-    with BrokerHost() as host, DcmiSimulator(host.directory / "node", library) as simulator:
+    with BrokerHost(RESIDENT) as host, DcmiSimulator(host.directory / "node", library) as simulator:
         simulator.install(host.library)
         simulator.set_node(supports_recover=0)
         chips = [simulator.add_chip("910B3") for _ in range(cards)]
@@ -188,8 +190,7 @@ def _memory(node: _Node) -> Figures:
     for name, pid, limit in (("daemon", node.process.pid, 90), ("broker", node.broker, 16)):
         used = memory(pid)
         # What the program adds that injects the environment is measured with it: some 1.2 MB.
-        injected = "; with the test's imports" if name == "broker" else ""
-        note = f"{used['private']:.1f} MB of it private; peak RSS {used['peak']:.1f} MB{injected}"
+        note = f"{used['private']:.1f} MB of it private; peak RSS {used['peak']:.1f} MB"
         yield Figure(f"npus {node.size}: {name}'s PSS", "MB", [used["pss"]], Bar("median", limit), note)
 
 

@@ -1,7 +1,10 @@
 """What it costs to know who owns the vNPUs of a full node: the daemon's looks, and the broker's share of them, by the processor's time.
 
 The daemon's times are divided, so that there is a look a second; each does what it does once a minute elsewhere. The API server, with TLS,
-is a stand-in in the bench's own process. Every Pod has a live bundle; the host is a tree of files.
+is a stand-in in the bench's own process. The host is a tree of files. The Pods protect
+every card, so that no vNPU is searched for in the processes' descriptors: what that costs is a measurement of its own (descriptors).
+
+From one look to the next some of the Pods change, as they do where containers fail and are tried again.
 """
 
 import contextlib
@@ -13,8 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.figure import Bar, Figure, Figures
+from bench.npus import RESIDENT
 from bench.setting import Broken, cpu_seconds, memory, need_kvm, scratch
-from bench.snapshot import PODS, full_checkpoint, full_dies, full_list, pod_uid, registered
+from bench.snapshot import CARDS, PODS, full_checkpoint, full_dies, full_list, is_failing, pod_uid, registered
 from devward.npu.protocol import ListAnswer, ListRequest
 from sim.bundle_host import made
 from sim.daemon_process import wait_for
@@ -25,10 +29,17 @@ from sim.owned_node import SCALED, OwnedNode
 
 TEMPLATE = "vir05_1c_8g"
 PER_CARD = 16
+#: Processes beside the first ones of the containers.
+OTHERS = 64
+#: When the tree's processes were started, in clock ticks.
+STARTED = 77
+FAILING = tuple(index for index in range(PODS) if is_failing(index))
+#: Pods that are not what they were at the look before: those that fail are tried again every five minutes.
+CHANGING = len(FAILING) // 5
 #: Seconds between looks here, and the looks of one value.
 INTERVAL = 60 / float(SCALED[1])
 LOOKS = 5
-#: Of the whole cycle in DESIGN.md, of which a look is all but the destroying; the descriptor scan apart.
+#: Of daemon and broker together.
 WHOLE = Bar("median", 120)
 LIGHT = Bar("median", 5)
 
@@ -42,14 +53,14 @@ def measure(quick: bool) -> Figures:
         except (OSError, RuntimeError) as error:
             raise Broken(f"the simulated library cannot be built: {error}") from error
         with _full_node(library) as owned:
-            yield from _whole(owned, 2 if quick else 10)
+            yield from _whole(owned, full_dies(), 2 if quick else 10)
             yield from _without_idle(owned, 2 if quick else 10)
 
 
 @contextlib.contextmanager
 def _full_node(library: Path) -> Iterator[OwnedNode]:
     """A full node whose Pods and cards are all known."""
-    with scratch() as directory, BrokerHost() as host, DcmiSimulator(host.directory / "node", library) as simulator:
+    with scratch() as directory, BrokerHost(RESIDENT) as host, DcmiSimulator(host.directory / "node", library) as simulator:
         simulator.install(host.library)
         node = NpuNode(directory, host, simulator, program=SCALED)
         dies = full_dies()
@@ -72,14 +83,27 @@ def _full_node(library: Path) -> Iterator[OwnedNode]:
 
 
 def _bundles(owned: OwnedNode) -> None:
-    """Let every Pod have a live container."""
-    text = json.dumps(made("containerd-vnpu.json"))
-    recorded = made("containerd-vnpu.json")["annotations"]["io.kubernetes.cri.sandbox-uid"]
+    """Let every Pod have a live sandbox, and a container in it that lives unless the Pod fails; and the host other processes."""
+    container = made("containerd-vnpu.json")
+    recorded = container["annotations"]["io.kubernetes.cri.sandbox-uid"]
+    # A vNPU that a container names would be searched for with every look, as long as the driver does not say that it is in use.
+    del container["linux"]["devices"], container["linux"]["resources"], container["hooks"]
+    sandbox = json.loads(json.dumps(container))
+    sandbox["annotations"]["io.kubernetes.cri.container-type"] = "sandbox"
+    sandbox["process"]["env"] = ["PATH=/bin"]
+    host = owned.witnessed.bundles
     for index in range(PODS):
         uid = pod_uid(index)
-        own = text.replace(recorded, uid).replace(recorded.replace("-", "_"), uid.replace("-", "_"))
-        owned.witnessed.process(10_000 + index)
-        owned.witnessed.bundles.task(f"{index:064x}", json.loads(own), pid=10_000 + index)
+        for place, spec in enumerate((container, sandbox)):
+            own = json.dumps(spec).replace(recorded, uid).replace(recorded.replace("-", "_"), uid.replace("-", "_"))
+            own = own.replace("ASCEND_VISIBLE_DEVICES=3", f"ASCEND_VISIBLE_DEVICES={index % CARDS}")
+            number = 2 * index + place
+            if spec is sandbox or not is_failing(index):
+                owned.witnessed.process(10_000 + number)
+            host.task(f"{number:064x}", json.loads(own), pid=10_000 + number)
+            host.runc(f"{number:064x}", 10_000 + number, STARTED)
+    for index in range(OTHERS):
+        owned.witnessed.process(20_000 + index)
 
 
 def _known(owned: OwnedNode, dies: list[str]) -> bool:
@@ -100,44 +124,54 @@ def _pids(owned: OwnedNode) -> dict[str, int]:
     return {"daemon": owned.daemon.pid, "broker": owned.node.host.processes[-1].pid}
 
 
-def _whole(owned: OwnedNode, count: int) -> Figures:
+def _whole(owned: OwnedNode, dies: list[str], count: int) -> Figures:
     """Looks at everything, a second apart."""
-    values: dict[str, list[float]] = {name: [] for name in _pids(owned)}
-    for _ in range(count):
+    values: dict[str, list[float]] = {name: [] for name in (*_pids(owned), "both")}
+    for turn in range(count):
         before, asked = _spent(owned), len(owned.api.asked("pods"))
-        time.sleep(LOOKS * INTERVAL)
+        for step in range(LOOKS):
+            first = (turn * LOOKS + step) * CHANGING
+            tried = frozenset(FAILING[(first + one) % len(FAILING)] for one in range(CHANGING))
+            owned.api.bodies["pods"] = full_list(dies, tried)
+            time.sleep(INTERVAL)
         after, looks = _spent(owned), len(owned.api.asked("pods")) - asked
         if not looks:
             raise Broken("nobody asked for the Pods")
-        for name, taken in values.items():
-            taken.append((after[name] - before[name]) / looks)
-    note = f"{PODS} Pods and bundles, 16 x {PER_CARD} idle vNPUs; the list of NPUs and the search for descriptors are in it"
-    yield Figure("owners: daemon's CPU, a whole look", "ms", values["daemon"], WHOLE, note, n=count * LOOKS)
-    yield Figure("owners: broker's CPU, a whole look", "ms", values["broker"], None, "", n=count * LOOKS)
+        taken = {name: (after[name] - before[name]) / looks for name in before}
+        for name, value in (*taken.items(), ("both", sum(taken.values()))):
+            values[name].append(value)
+    if owned.daemon.describe()["ownership"]["host"].get("descriptors"):  # type: ignore[index, union-attr]
+        raise Broken("vNPUs are searched for, whose cost is measured apart")
+    note = f"{PODS} Pods, {CHANGING} of them changed, {2 * PODS} bundles, {CARDS} x {PER_CARD} idle vNPUs; the list of NPUs is in it"
+    yield Figure("owners: CPU of a whole look", "ms", values["both"], WHOLE, note, n=count * LOOKS)
+    yield Figure("  the daemon's", "ms", values["daemon"], n=count * LOOKS)
+    yield Figure("  the broker's", "ms", values["broker"], n=count * LOOKS)
     for name, pid, limit in ((name, pid, {"daemon": 90, "broker": 16}[name]) for name, pid in _pids(owned).items()):
         used = memory(pid)
-        yield Figure(f"owners: {name}'s PSS", "MB", [used["pss"]], Bar("median", limit), f"peak RSS {used['peak']:.1f} MB")
+        note = f"peak RSS {used['peak']:.1f} MB, {used['private']:.1f} MB private"
+        yield Figure(f"owners: {name}'s PSS", "MB", [used["pss"]], Bar("median", limit), note)
 
 
 def _without_idle(owned: OwnedNode, count: int) -> Figures:
-    """Looks where every vNPU is in use: each fifth asks for all but the Pods, as there."""
+    """Looks where every vNPU is in use: each fifth asks for all but the Pods."""
     with owned.node.simulator.edit() as state:
         state.vnpus = [replace(vnpu, used=1) for vnpu in state.vnpus]
     owned.daemon.call("Rescan", "t", "0")
     wait_for(lambda: _listed(owned) is False, deadline=60, what="a look without Pods")
     asked = len(owned.api.asked("pods"))
-    values: dict[str, list[float]] = {name: [] for name in _pids(owned)}
+    light: list[float] = []
+    seldom: list[float] = []
     for _ in range(count * LOOKS):
-        before = _spent(owned)
+        before, nodes = _spent(owned), len(owned.api.asked("node"))
         time.sleep(INTERVAL)
         after = _spent(owned)
-        for name, taken in values.items():
-            taken.append(after[name] - before[name])
+        (light if len(owned.api.asked("node")) == nodes else seldom).append(sum(after.values()) - sum(before.values()))
     if len(owned.api.asked("pods")) != asked:
         raise Broken("the Pods were asked for though no vNPU is idle")
-    note = "most read the checkpoint alone; each fifth, the worst, asks for all but the Pods"
-    yield Figure("owners: daemon's CPU, no idle vNPU", "ms", values["daemon"], LIGHT, note)
-    yield Figure("owners: broker's CPU, no idle vNPU", "ms", values["broker"], None, note)
+    yield Figure("owners: CPU of a look, no idle vNPU", "ms", light, LIGHT, "the list of NPUs, once a minute in any case, apart (npus)")
+    if seldom:
+        note = "each fifth look, which asks for all but the Pods, and for the list of NPUs"
+        yield Figure("owners: CPU of a fifth one, no idle", "ms", seldom, None, note)
 
 
 def _listed(owned: OwnedNode) -> bool:

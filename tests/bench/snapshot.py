@@ -91,8 +91,13 @@ def pod_uid(index: int) -> str:
     return f"{index:08x}-6a51-4f5a-8f0e-2f1d6c0a9e11"
 
 
-def full_list(dies: list[str]) -> bytes:
-    """Return a list of Pods that are all as the recorded one that runs, a quarter of them failing."""
+def is_failing(index: int) -> bool:
+    """Whether a Pod cannot be started: of each card's one in four."""
+    return index // CARDS % 4 == 0
+
+
+def full_list(dies: list[str], changed: frozenset[int] = frozenset()) -> bytes:
+    """Return a list of Pods that are all as the recorded one that runs, a quarter of them failing; `changed` ones were tried once more."""
     recorded = next(item for item in json.loads(pods_of("11"))["items"] if item["metadata"]["name"] == "running")
     text = json.dumps(recorded)
     items: list[dict[str, Any]] = []
@@ -102,7 +107,10 @@ def full_list(dies: list[str]) -> bytes:
             own = own.replace(die, dies[index % CARDS])
         item = json.loads(own)
         item["metadata"]["name"] = f"pod-{index}"
-        if index % 4 == 0:
+        if is_failing(index):
             item["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "RunContainerError", "message": "OCI runtime"}}
+            item["status"]["containerStatuses"][0]["restartCount"] = int(index in changed)
         items.append(item)
-    return json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": items}).encode()
+    return json.dumps(
+        {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": items}, separators=(",", ":")
+    ).encode()

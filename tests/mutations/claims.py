@@ -43,8 +43,8 @@ RULES: Final = (
         "if card.die in self._registered[word] or card.die not in others)",
         "if card.die in self._registered[word])",
     ),
-    Rule("S5 a Pod with the resource is relevant", CARDS, "any(container.resources for container in pod.containers) or any(", "any("),
-    Rule("S5 a Pod with annotations of cards is relevant", CARDS, " or any(map(is_device_annotation, pod.annotations or {}))", ""),
+    Rule("S5 a Pod with the resource is relevant", CARDS, "any(container.resources for container in pod.containers) or ", ""),
+    Rule("S5 a Pod with annotations of cards is relevant", CARDS, " or pod.cards.has_cards", ""),
     Rule(
         "4.3 a Pod that the checkpoint has is relevant",
         PODS,
@@ -130,8 +130,8 @@ RULES: Final = (
     Rule(
         "4.3 cards in the environment without the resource are protected",
         PODS,
-        "        self._claim(pod.uid, by_environment, Judgement(Standing.PROTECTED, ClaimReason.NAMED_IN_ENVIRONMENT))\n",
-        "",
+        "            self._claim(pod.uid, by_environment, Judgement(Standing.PROTECTED, ClaimReason.NAMED_IN_ENVIRONMENT))\n",
+        "            pass\n",
     ),
     Rule(
         "4.3 an environment that cannot be told protects all cards",

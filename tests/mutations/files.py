@@ -34,6 +34,7 @@ NODE: Final = "src/devward/cluster/node.py"
 OWNERS: Final = "src/devward/cluster/owners.py"
 PARTS: Final = "src/devward/cluster/parts.py"
 PODLIST: Final = "src/devward/cluster/podlist.py"
+PODMEMORY: Final = "src/devward/cluster/podmemory.py"
 PODS: Final = "src/devward/cluster/pods.py"
 READINGS: Final = "src/devward/cluster/readings.py"
 RECOLLECTION: Final = "src/devward/cluster/recollection.py"
@@ -110,6 +111,7 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     OWNERS: ("test_owners_watcher.py", "test_owners_memory.py"),
     PARTS: ("test_snapshot_gates.py",),
     PODLIST: ("test_pods_podlist.py", "test_pods_claims.py"),
+    PODMEMORY: ("test_pods_memory.py",),
     PODS: ("test_pods_claims.py", "test_pods_table.py", "test_pods_reports.py", "test_pods_properties.py"),
     READINGS: ("test_snapshot_gates.py", "test_owners_snapshot.py"),
     RECOLLECTION: (

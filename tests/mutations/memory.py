@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import ALLOCATION, ANSWER, API, BUNDLE, CHECKPOINT, CLAIMS, OWNERS, PODLIST, PODS, RECOLLECTION, SNAPSHOT
+from mutations.files import ALLOCATION, ANSWER, API, BUNDLE, CHECKPOINT, CLAIMS, OWNERS, PODLIST, PODMEMORY, PODS, RECOLLECTION, SNAPSHOT
 from mutations.rule import Rule
 
 
@@ -26,6 +26,17 @@ _SOURCES: Final = (
     Rule("S1 a list with a Pod of another node is none", PODLIST, '    if spec.text("nodeName") != node:\n', "    if spec is None:\n"),
     Rule("S1 a list with a UID twice is none", PODLIST, "        if pod.uid in uids:\n", "        if pod in uids:\n"),
     Rule("S1 a list with a name twice is none", PODLIST, "        if (pod.namespace, pod.name) in names:\n", "        if pod in names:\n"),
+    Rule("S1 a Pod is as before only if its text is", PODMEMORY, " and text.startswith(known[place].text, at):", ":"),
+    Rule("S1 what is remembered is of its own node", PODMEMORY, "self._items if node == self._node else ()", "self._items"),
+    Rule("S1 a list that is put together has a UID once", PODMEMORY, "    refuse_twins(pods)\n", ""),
+    Rule(
+        "S1 a list that is put together is whole",
+        PODMEMORY,
+        "read_version(envelope)",
+        'envelope.object("metadata").text("resourceVersion")',
+    ),
+    Rule("S1 nothing but a brace is behind the list", PODMEMORY, ' or text[at + 1 :].strip(_WHITE) != "}":', ":"),
+    Rule("4.5 a look before a destruction reads every Pod afresh", OWNERS, ", read_pods=parse_pod_list)", ")"),
     Rule("S1 another kind of object is no answer", ANSWER, 'if fields.text("kind") != kind or fields', "if fields"),
     Rule("S1 another version of the API is no answer", ANSWER, ' or fields.text("apiVersion") != version:', ":"),
     Rule("S1 a key twice is no answer", ANSWER, "    if len(result) != len(pairs):\n", "    if result is None:\n"),

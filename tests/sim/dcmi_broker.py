@@ -100,7 +100,9 @@ class Connection:
 class BrokerHost:
     """A directory that only root can write, with a listening socket, device nodes and the files that steer the broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: Path = Path(__file__)) -> None:
+        """`program` is the broker, which takes --root, and other options where any are given."""
+        self._program = program
         self.directory = Path(tempfile.mkdtemp(prefix="devward-test-", dir="/run"))
         self.library = self.directory / "libdcmi.so"
         self.devices = self.directory / "dev"
@@ -141,7 +143,7 @@ class BrokerHost:
     def start(self, variables: Mapping[str, str], **options: object) -> "subprocess.Popen[bytes]":
         """Start a broker; options are those of the program below."""
         words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-        program = [sys.executable, str(Path(__file__)), "--root", str(self.directory), *words]
+        program = [sys.executable, str(self._program), "--root", str(self.directory), *words]
         # The socket is the third descriptor, and LISTEN_PID the process itself: exec keeps both.
         command = ["bash", "-c", f'exec 3<&{self.listener.fileno()}; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@"', "bash", *program]
         process = subprocess.Popen(

@@ -21,6 +21,7 @@ from devward.cluster.observations import Look
 from devward.cluster.owners import PACE, SAVE_SECONDS, OwnersWatcher, Pace, Seen
 from devward.cluster.ownership import Ownership
 from devward.cluster.parts import HostFacts, Parts
+from devward.cluster.podlist import PodList, parse_pod_list
 from devward.cluster.recollection import Loss, Recollection, lasting
 from devward.cluster.snapshot import take_snapshot
 from devward.cluster.statement import AskedVnpu, SourceSight, VnpuSight
@@ -290,6 +291,30 @@ def test_otherwise_the_checkpoint_is_read_each_minute_and_all_but_pods_is_asked_
         ownership = desk.watcher.ownership
         assert (ownership.is_asked, ownership.listed_usec, desk.blocked) == (False, 0, ())
         assert ownership.dressed(CARD, desk.loop.time()).protection is Protection.NOT_EVALUATED
+
+    run(main)
+
+
+def test_a_look_before_a_destruction_uses_nothing_that_was_read_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    class Remembering:
+        def read(self, data: bytes, node: str) -> PodList:
+            read.append("remembering")
+            return parse_pod_list(data, node)
+
+    def afresh(data: bytes, node: str) -> PodList:
+        read.append("afresh")
+        return parse_pod_list(data, node)
+
+    monkeypatch.setattr(owners, "PodListReader", Remembering)
+    monkeypatch.setattr(owners, "parse_pod_list", afresh)
+
+    async def main(desk: Desk) -> None:
+        desk.judge.asks_again = True
+        desk.watcher.wake()
+        await desk.until(70)
+        assert read == ["remembering", "afresh", "remembering"]
 
     run(main)
 

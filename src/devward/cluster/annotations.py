@@ -43,9 +43,20 @@ class Named:
     malformed: tuple[str, ...] = ()
 
 
-def is_device_annotation(key: str) -> bool:
-    """Whether an annotation is about Ascend cards, by its key."""
-    return _word(key) is not None
+@dataclass(frozen=True, slots=True)
+class DeviceAnnotations:
+    """The same before it is known which cards this host has: it holds for as long as the annotations do."""
+
+    #: One of them, at the least, is about Ascend cards.
+    has_cards: bool = False
+    dies: frozenset[str] = frozenset()
+    malformed: tuple[str, ...] = ()
+    #: What stands where a name would under the keys of other devices.
+    elsewhere: frozenset[str] = frozenset()
+
+    def named(self, known: frozenset[str]) -> Named:
+        """Return what they say where `known` are the die ids of this host: a name among them counts under any key."""
+        return Named(self.dies | (self.elsewhere & known), self.malformed)
 
 
 def is_soft(annotations: Mapping[str, str]) -> bool:
@@ -53,24 +64,27 @@ def is_soft(annotations: Mapping[str, str]) -> bool:
     return annotations.get(_MODE) == _SOFT
 
 
-def read_annotations(annotations: Mapping[str, str], known: frozenset[str] = frozenset()) -> Named:
-    """Return what the annotations say. `known` are the die ids of this host: a name among them counts under any key.
+def read_annotations(annotations: Mapping[str, str]) -> DeviceAnnotations:
+    """Return what the annotations say.
 
-    Annotations of other devices that HAMi manages have the same form and name no card of ours.
+    Annotations of other devices that HAMi manages have the same form and name no card of ours, but by the id of one.
     """
     dies: set[str] = set()
+    elsewhere: set[str] = set()
     malformed = []
+    has_cards = False
     for key, value in sorted(annotations.items()):
         word = _word(key)
         if word is None:
             if _SEGMENTS.fullmatch(key):
-                dies |= {die for die in re.split("[;:,]", value.upper()) if die in known}
+                elsewhere.update(re.split("[;:,]", value.upper()))
             continue
+        has_cards = True
         try:
             dies |= set(_dies(value))
         except ValueError as error:
             malformed.append(f"{key}: {error}")
-    return Named(frozenset(dies), tuple(malformed))
+    return DeviceAnnotations(has_cards, frozenset(dies), tuple(malformed), frozenset(elsewhere))
 
 
 def _word(key: str) -> str | None:

@@ -181,6 +181,11 @@ def parse_json(text: str) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def decode_value(text: str, at: int) -> tuple[Any, int]:
+    """Return the JSON value that begins at a place of a text, and where it ends. ValueError, RecursionError: there is none, or as above."""
+    return _DECODER.raw_decode(text, at)
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
@@ -190,3 +195,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)

@@ -5,6 +5,7 @@ its REST client need 12 and 5 MB. It reads a kubeconfig too, but once for all: a
 kubeconfig are left in files of /tmp, and programs named there are started unasked and without a limit of time. credentials.py does that.
 """
 
+import gc
 import importlib
 import importlib.util
 import sys
@@ -31,10 +32,15 @@ class Library:
         with self._lock:
             if self._loaded is None:
                 let_openssl_in()
+                is_first = "urllib3" not in sys.modules
                 try:
                     self._loaded = _load()
                 except ImportError as error:
                     raise ApiError(ApiFault.LIBRARY_MISSING, str(error)) from None
+                if is_first:
+                    # What is there by now, modules above all, stays: the collector need not go through it again with every look.
+                    gc.collect()
+                    gc.freeze()
             return self._loaded
 
 

@@ -7,7 +7,7 @@ device ids in the checkpoint are the kubelet's own choice and name no card. Wher
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from devward.cluster.annotations import Named, is_device_annotation
+from devward.cluster.annotations import Named
 from devward.cluster.bundle import visible_cards
 from devward.cluster.claims import Allocation, ClaimReason, KnownCard, Remembered
 from devward.cluster.podlist import RESOURCE_PREFIX, Container, Pod
@@ -69,7 +69,7 @@ def base_resource(name: str) -> str:
 
 def is_relevant(pod: Pod) -> bool:
     """Whether a Pod has to do with Ascend cards by its request or its annotations."""
-    return any(container.resources for container in pod.containers) or any(map(is_device_annotation, pod.annotations or {}))
+    return any(container.resources for container in pod.containers) or pod.cards.has_cards
 
 
 def resolve(pod: Pod, allocations: Collection[Allocation], annotations: Named, seen: frozenset[int], cards: Cards) -> Resolution:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from devward.cluster.annotations import is_device_annotation
 from devward.cluster.claims import Allocation, Claim, HostEvidence
 from devward.cluster.evidence import Finding
 from devward.cluster.podlist import Controller, PodList
@@ -58,7 +57,7 @@ def claimants(
         every = pod.uids if pod is not None else frozenset({uid})
         traces = {
             Trace.API: pod is not None,
-            Trace.ANNOTATION: pod is not None and any(map(is_device_annotation, pod.annotations or {})),
+            Trace.ANNOTATION: pod is not None and pod.cards.has_cards,
             Trace.CHECKPOINT: not every.isdisjoint(allocated),
             Trace.HOST: host is not None and any(host.pod(one, containers_only=False) is Finding.HELD for one in every),
             Trace.MEMORY: not every.isdisjoint(known),

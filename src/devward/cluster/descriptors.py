@@ -32,9 +32,10 @@ from devward.cluster.vantage import reads_everybody
 _GONE: Final = frozenset({errno.ENOENT, errno.ESRCH})
 _ATTEMPTS: Final = 2
 
-#: Lines of /proc/PID/maps that have a file behind them: the address range, the file system's number, the inode and the path. A path begins
-#: with a slash; what does not is memory, or an object without a path (anon_inode:, socket:), which is no device. Newlines are escaped.
-_MAPPED_FILE: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ (\S+) ([0-9]+) +(/.*)$", re.MULTILINE)
+#: Lines of /proc/PID/maps that have a file behind them: the address range, and in one piece the file system's number, the inode and the
+#: path. A path begins with a slash; what does not is memory, or an object without a path (anon_inode:, socket:), which is no device.
+#: Newlines are escaped.
+_MAPPED_FILE: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ \S+ (\S+ [0-9]+ +/.*)$", re.MULTILINE)
 _CHUNK: Final = 256 * 1024
 #: Descriptors of one process between two looks at the clock.
 _CLOCKED: Final = 1024
@@ -153,7 +154,7 @@ class _Scan:
         self._failed: dict[_Task, tuple[int, int]] = {}
         #: Leaders whose memory was seen: those that are on their way out have none, while other threads may.
         self._with_memory: set[_Task] = set()
-        self._mapped: dict[tuple[bytes, bytes, bytes], DeviceNumber | None] = {}
+        self._mapped: dict[bytes, DeviceNumber | None] = {}
         self._unread = 0
         self._descriptors = 0
         self._mappings = 0
@@ -318,8 +319,7 @@ class _Scan:
     def _mappings_settled(self, task: _Task) -> bool:
         """Look once; False if the mappings changed meanwhile."""
         settled = True
-        for start, end, *key in self._mapped_files(task):
-            file = (key[0], key[1], key[2])
+        for file, (start, end) in self._mapped_files(task):
             if file not in self._mapped:
                 # Any thread has a directory of its own below /proc, listed or not; names in map_files have no leading zeros.
                 name = b"%d/map_files/%x-%x" % (task.tid, int(start, 16), int(end, 16))
@@ -338,8 +338,8 @@ class _Scan:
                 self._hold(task, number, Trace.MAPPING)
         return settled
 
-    def _mapped_files(self, task: _Task) -> Iterator[tuple[bytes, ...]]:
-        """Yield start, end, file system, inode and path of each mapping with a file. OSError."""
+    def _mapped_files(self, task: _Task) -> Iterator[tuple[bytes, tuple[bytes, bytes]]]:
+        """Yield each mapped file, once in a piece of the list, with start and end of one of its mappings. OSError."""
         try:
             descriptor = os.open(f"{task.pid}/task/{task.tid}/maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._proc)
         except OSError as error:
@@ -356,9 +356,10 @@ class _Scan:
                 if size > self._limits.maps_size:
                     raise _LimitError(ScanDoubt.TOO_MANY_MAPPINGS)
                 lines, newline, rest = (rest + piece).rpartition(b"\n")
-                for found in _MAPPED_FILE.finditer(lines + newline):
-                    self._mappings += 1
-                    yield found.groups()
+                found = _MAPPED_FILE.findall(lines + newline)
+                self._mappings += len(found)
+                # A library has several mappings, and there are many libraries.
+                yield from {file: (start, end) for start, end, file in found}.items()
         finally:
             os.close(descriptor)
 

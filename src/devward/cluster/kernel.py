@@ -11,13 +11,12 @@ from typing import Final
 
 _AT_NO_AUTOMOUNT: Final = 0x800
 _AT_STATX_DONT_SYNC: Final = 0x4000
+_FLAGS: Final = _AT_NO_AUTOMOUNT | _AT_STATX_DONT_SYNC
 _STATX_TYPE: Final = 0x1
 #: struct statx of <linux/stat.h>: 256 bytes; stx_mode at 28, stx_rdev_major and stx_rdev_minor at 128.
 _STATX_SIZE: Final = 256
-_MODE: Final = struct.Struct("@H")
 _MODE_OFFSET: Final = 28
-_RDEV: Final = struct.Struct("@II")
-_RDEV_OFFSET: Final = 128
+_MODE_AND_RDEV: Final = struct.Struct("=H98xII")
 
 _KCMP_FILES: Final = 2
 #: By machine(7), since kcmp has no function in libc; elsewhere the question has no answer.
@@ -42,11 +41,11 @@ class Kernel:
 
     def mode_and_number(self, directory: int, name: bytes) -> tuple[int, int, int]:
         """Return (st_mode, major, minor) of a file, links followed. OSError."""
-        if self._statx(directory, name, _AT_NO_AUTOMOUNT | _AT_STATX_DONT_SYNC, _STATX_TYPE, self._address) != 0:
+        if self._statx(directory, name, _FLAGS, _STATX_TYPE, self._address) != 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
-        major, minor = _RDEV.unpack_from(self._buffer, _RDEV_OFFSET)
-        return _MODE.unpack_from(self._buffer, _MODE_OFFSET)[0], major, minor
+        mode, major, minor = _MODE_AND_RDEV.unpack_from(self._buffer, _MODE_OFFSET)
+        return mode, major, minor
 
     def share_descriptors(self, one: int, other: int) -> bool | None:
         """Whether two threads, of our own PID namespace, have one table of descriptors; None where that cannot be told."""

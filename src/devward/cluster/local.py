@@ -106,8 +106,12 @@ class LocalEvidence:
 
     def pod(self, uid: str, *, containers_only: bool) -> Finding:
         """Return whether a Pod lives here. With `containers_only` a sandbox is no sign of it: that of a failing Pod lives all the time."""
+        by_bundles = self.bundles.pod_finding(uid, containers_only=containers_only)
+        if by_bundles is Finding.HELD:
+            # Nothing says more, and so it is with nearly every Pod.
+            return by_bundles
         found = (
-            self.bundles.pod_finding(uid, containers_only=containers_only),
+            by_bundles,
             self.cgroups.pod_finding(uid, self.bundles.sandboxes(uid) if containers_only else None),
             Finding.UNKNOWN if self.doubts else Finding.CLEAN,
         )

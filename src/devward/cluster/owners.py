@@ -23,7 +23,9 @@ from devward.cluster.keeping import Keeping
 from devward.cluster.observations import Look, sentence
 from devward.cluster.ownership import Ownership
 from devward.cluster.parts import SnapshotBounds
-from devward.cluster.readings import allocations_of
+from devward.cluster.podlist import parse_pod_list
+from devward.cluster.podmemory import PodListReader
+from devward.cluster.readings import ReadPods, allocations_of
 from devward.cluster.recollection import Loss, Recollection, see_allocations
 from devward.cluster.snapshot import take_snapshot
 from devward.cluster.views import Snapshot, Unknown
@@ -127,6 +129,7 @@ class OwnersWatcher:
         self._asked = False
         self._breakages = Breakages()
         self._known: Recollection | None = None
+        self._pods = PodListReader()
         self._unsaved = ""
         self._clocks: float | None = None
         #: The host was suspended, and no look has taken that into account yet.
@@ -253,12 +256,13 @@ class OwnersWatcher:
         await self._judge.take(seen, self._again)
 
     async def _again(self) -> Seen:
+        """Look before something is destroyed: nothing of what was read before is used again."""
         # Without a look before this one nothing is remembered, which may hide any Pod.
         known = self._known if self._known is not None else Recollection(loss=Loss("nothing was seen yet"))
-        return await self._see(known, is_wanted=True)
+        return await self._see(known, is_wanted=True, read_pods=parse_pod_list)
 
-    async def _see(self, known: Recollection, *, is_wanted: bool) -> Seen:
-        """Gather, join, publish and keep."""
+    async def _see(self, known: Recollection, *, is_wanted: bool, read_pods: ReadPods | None = None) -> Seen:
+        """Gather, join, publish and keep. `read_pods` reads the list of Pods, if not the reader that remembers the one before does."""
         gathered = await self._gatherer.gather(pods=is_wanted)
         moment = self._now()
         self._see_suspension()
@@ -271,6 +275,7 @@ class OwnersWatcher:
             is_resumed=self._resumed,
             unsaved=self._unsaved,
             bounds=self._pace.bounds,
+            read_pods=read_pods or self._pods.read,
         )
         self._resumed = False
         self._looked(moment.monotonic)

@@ -8,10 +8,11 @@ Fields are those of core/v1 in the Kubernetes API reference.
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from devward.cluster.annotations import DeviceAnnotations, read_annotations
 from devward.cluster.answer import AnswerError, AnswerProblem, Fields, parse_answer
 
 #: Extended resources of Huawei's devices.
@@ -116,6 +117,12 @@ class Pod:
     mounts_devices: bool = False
     #: It has claims of dynamic resource allocation.
     has_resource_claims: bool = False
+    #: What its annotations say about cards; read once, since a Pod may be looked at for as long as it stays as it is.
+    cards: DeviceAnnotations = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Read the annotations."""
+        object.__setattr__(self, "cards", read_annotations(self.annotations or {}))
 
     @property
     def uids(self) -> frozenset[str]:
@@ -139,6 +146,14 @@ class PodList:
 def parse_pod_list(data: bytes, node: str) -> PodList:
     """Return the Pods of a node from the body of a list with the field selector `spec.nodeName=<node>`. AnswerError."""
     answer = parse_answer(data, "PodList", "v1")
+    version = read_version(answer)
+    pods = tuple(read_pod(item, node) for item in answer.objects("items"))
+    refuse_twins(pods)
+    return PodList(version, pods)
+
+
+def read_version(answer: Fields) -> str:
+    """Return the moment of a list that is whole. AnswerError."""
     metadata = answer.object("metadata")
     version = metadata.text("resourceVersion")
     if version in ("", "0"):
@@ -147,12 +162,11 @@ def parse_pod_list(data: bytes, node: str) -> PodList:
         raise AnswerError(AnswerProblem.PAGINATED)
     if "items" not in answer:
         answer.odd("items", "it is missing")
-    pods = tuple(_pod(item, node) for item in answer.objects("items"))
-    _refuse_twins(pods)
-    return PodList(version, pods)
+    return version
 
 
-def _refuse_twins(pods: tuple[Pod, ...]) -> None:
+def refuse_twins(pods: tuple[Pod, ...]) -> None:
+    """Refuse a list that has a Pod twice. AnswerError."""
     uids: set[str] = set()
     names: set[tuple[str, str]] = set()
     for pod in pods:
@@ -164,7 +178,8 @@ def _refuse_twins(pods: tuple[Pod, ...]) -> None:
         names.add((pod.namespace, pod.name))
 
 
-def _pod(item: Fields, node: str) -> Pod:
+def read_pod(item: Fields, node: str) -> Pod:
+    """Return one Pod of a list, which must be of this node. AnswerError."""
     if item.text("kind") not in ("", "Pod"):
         item.odd("kind", "a Pod is expected")
     metadata, spec, status = item.object("metadata"), item.object("spec"), item.object("status")

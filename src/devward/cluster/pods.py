@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from devward.cluster.annotations import is_soft, read_annotations
+from devward.cluster.annotations import is_soft
 from devward.cluster.cards import Cards, Problem, Resolution, environment_cards, is_relevant, resolve, resolve_unknown
 from devward.cluster.claims import (
     Allocation,
@@ -111,15 +111,15 @@ class _Look:
             self._claim(pod.uid, own, judgement)
         self._doubt(pod.uid, resolution.problems)
         by_environment = frozenset[int]().union(*(environment_cards(container, self._cards) for container in named))
-        self._claim(pod.uid, by_environment, Judgement(Standing.PROTECTED, ClaimReason.NAMED_IN_ENVIRONMENT))
+        if by_environment:
+            self._claim(pod.uid, by_environment, Judgement(Standing.PROTECTED, ClaimReason.NAMED_IN_ENVIRONMENT))
         if pod.is_privileged:
             self._claim(pod.uid, self._cards.all, Judgement(Standing.PROTECTED, ClaimReason.PRIVILEGED), unless_clean=True)
         self._remember(pod.uids, resolution.named | by_environment, resolution.resources)
 
     def _resolve(self, pod: Pod, allocations: Collection[Allocation]) -> Resolution:
         seen = frozenset[int]().union(*(known.cards for uid in pod.uids if (known := self._before.pods.get(uid))))
-        annotations = read_annotations(pod.annotations or {}, self._cards.dies)
-        return resolve(pod, allocations, annotations, seen, self._cards)
+        return resolve(pod, allocations, pod.cards.named(self._cards.dies), seen, self._cards)
 
     def _judge(self, pod: Pod, *, has_allocation: bool) -> Judgement:
         judgement = judge(pod, has_allocation=has_allocation, was_unsaid=lambda key: _unsaid(key) in self._before.sights)

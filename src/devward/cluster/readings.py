@@ -20,14 +20,19 @@ from devward.cluster.podlist import PodList, parse_pod_list
 from devward.cluster.views import SourceUse
 from devward.npu.inventory import Picture
 
+#: Reads the list of a node's Pods, as parse_pod_list does.
+ReadPods = Callable[[bytes, str], PodList]
 _T = TypeVar("_T")
 
 
 class Readings:
     """The parts of one look; None stands for each that cannot be used, of which the ledger then knows."""
 
-    def __init__(self, parts: Parts, node_name: str, now: Moment, bounds: SnapshotBounds, ledger: Ledger) -> None:
+    def __init__(
+        self, parts: Parts, node_name: str, now: Moment, bounds: SnapshotBounds, ledger: Ledger, read_pods: ReadPods | None = None
+    ) -> None:
         """Read every part; the ledger learns of what cannot be used."""
+        read_list = read_pods or parse_pod_list
         self._parts = parts
         self._now = now.monotonic
         self._bounds = bounds
@@ -36,8 +41,10 @@ class Readings:
         name = node_name
         self.node: NodeFacts | None = self._answered(Source.NODE, parts.node, lambda body: parse_node(body, name))
         self.lease: LeaseFacts | None = self._answered(Source.LEASE, parts.lease, lambda body: parse_lease(body, name))
-        self.pods: PodList | None = self._answered(Source.PODS, parts.pods, lambda body: parse_pod_list(body, name))
+        self.pods: PodList | None = self._answered(Source.PODS, parts.pods, lambda body: read_list(body, name))
         self.checkpoint: Checkpoint | None = self._take_checkpoint()
+        #: What the checkpoint says that was given.
+        self.allocations: tuple[Allocation, ...] = allocations_of(self.checkpoint) if self.checkpoint is not None else ()
         self.kubelet: KubeletScan | None = self._taken(Source.KUBELET, parts.kubelet)
         self.drivers: Drivers | None = self._taken(Source.DRIVERS, parts.drivers)
         self.host: HostEvidence | None = self._taken(Source.HOST, parts.host)
@@ -84,11 +91,6 @@ class Readings:
             self._ledger.take_look(Look.PART_AHEAD, source)
         elif not age <= self._bounds.part:
             self._ledger.take_look(Look.PART_OLD, source, f"{age:.0f} s")
-
-    @property
-    def allocations(self) -> tuple[Allocation, ...]:
-        """What the checkpoint says that was given."""
-        return allocations_of(self.checkpoint) if self.checkpoint is not None else ()
 
 
 def allocations_of(checkpoint: Checkpoint) -> tuple[Allocation, ...]:

@@ -32,7 +32,7 @@ from devward.cluster.observations import Look, Scope, sentence
 from devward.cluster.parts import HostFacts, Parts, SnapshotBounds, Source
 from devward.cluster.podlist import PodList
 from devward.cluster.pods import Evidence, join_claims
-from devward.cluster.readings import Readings
+from devward.cluster.readings import Readings, ReadPods
 from devward.cluster.recollection import KubeletSight, Loss, Recollection, lasting, seen_of, still_there, with_seen, within_bounds
 from devward.cluster.views import CardState, Reset, Snapshot
 from devward.model import Identity, Reason
@@ -78,13 +78,15 @@ def take_snapshot(
     is_resumed: bool = False,
     unsaved: str = "",
     bounds: SnapshotBounds | None = None,
+    read_pods: ReadPods | None = None,
 ) -> tuple[Snapshot, Recollection]:
     """Return what a look says, and what to hand over at the next one.
 
     `accepted` is the UID of the Node that an administrator accepted. `is_resumed`: the host was suspended since the look before.
-    `unsaved` says, fit to be shown, why what the look before handed over could not be kept.
+    `unsaved` says, fit to be shown, why what the look before handed over could not be kept. `read_pods` reads the list of Pods, if not
+    parse_pod_list does.
     """
-    look = _Look(parts, facts, known, now, accepted, bounds or SnapshotBounds(), is_resumed=is_resumed, unsaved=unsaved)
+    look = _Look(parts, facts, known, now, accepted, bounds or SnapshotBounds(), read_pods, is_resumed=is_resumed, unsaved=unsaved)
     return look.snapshot(), within_bounds(look.recollection())
 
 
@@ -108,6 +110,7 @@ class _Look:
         now: Moment,
         accepted: str,
         bounds: SnapshotBounds,
+        read_pods: ReadPods | None,
         *,
         is_resumed: bool,
         unsaved: str,
@@ -124,7 +127,7 @@ class _Look:
             self._ledger.reset(Reset(Scope.NODE, Look.RESUMED.value))
             known = lasting(known)
         self._before = self._still_true(known) if is_of_boot else Recollection(node=known.node)
-        self._read = Readings(parts, facts.node_name, now, self._bounds, self._ledger)
+        self._read = Readings(parts, facts.node_name, now, self._bounds, self._ledger, read_pods)
         self._kubelets, self._kubelet = self._see_kubelet()
         self._lease = self._see_lease()
         self._known = self._before.node or self._lost_node()

@@ -11,6 +11,7 @@ ends the whole process, and the next connection starts another. Only a call that
 import argparse
 import contextlib
 import errno
+import gc
 import logging
 import os
 import select
@@ -222,6 +223,9 @@ def serve(options: Options, variables: MutableMapping[str, str]) -> int:
     Logs(Journal(options.journal_socket, stderr=sys.stderr, identifier=names.BROKER_SYSLOG_IDENTIFIER), "info")
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as name:
         name.write("devward-dcmi")
+    # What was imported stays: the collector need not go through it again with every look at the host.
+    gc.collect()
+    gc.freeze()
     return Broker(listener, options, Notifier(variables, monotonic=time.monotonic)).run()
 
 

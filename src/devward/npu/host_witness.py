@@ -115,13 +115,14 @@ def testify(vnpus: tuple[AskedVnpu, ...], evidence: "LocalEvidence", kubelet: "K
     for vnpu in vnpus:
         # Two ids with one number cannot be; if they are, a container that has the number has both.
         asked.setdefault(vnpu.number, []).append(vnpu.vdev)
+    majors = frozenset(number.major for number in asked)
     living = itertools.islice(evidence.bundles.living, CONTAINER_LIMIT)
     return Statement(
         vnpus=tuple(_vnpu(vnpu, evidence, untold) for vnpu in vnpus),
         pods=pods,
         others=others[0],
         others_containers=others[1],
-        containers=tuple(_container(bundle, facts, asked) for bundle, facts in living),
+        containers=tuple(_container(bundle, facts, asked, majors) for bundle, facts in living),
         descriptors=_source(_read(evidence.descriptors.doubts), evidence.descriptors.doubts) if vnpus else None,
         bundles=_source(_bundles_state(evidence), (*evidence.doubts, *evidence.bundles.doubts, *untold)),
         cgroups=_source(evidence.cgroups.state, evidence.cgroups.doubts),
@@ -159,8 +160,11 @@ def _pod(uid: str, evidence: "LocalEvidence", untold: tuple[Doubt, ...]) -> PodS
     return PodSight(uid, lives, has_container, uid in evidence.cgroups.pod_uids)
 
 
-def _container(bundle: "Bundle", facts: "BundleFacts", asked: Mapping[DeviceNumber, list[int]]) -> ContainerSight:
-    vdevs = facts.vdevs.union(*(asked[number] for number in facts.devices & asked.keys()))
+def _container(bundle: "Bundle", facts: "BundleFacts", asked: Mapping[DeviceNumber, list[int]], majors: frozenset[int]) -> ContainerSight:
+    """Return what is told of a container; `asked` are the vNPUs that are asked about by their numbers, `majors` those numbers' majors."""
+    vdevs = facts.vdevs
+    if not facts.devices.isdisjoint(asked):
+        vdevs = vdevs.union(*(asked[number] for number in facts.devices & asked.keys()))
     return ContainerSight(
         id=printable(bundle.id, NAME_LENGTH),
         namespace=printable(bundle.namespace, NAME_LENGTH),
@@ -171,7 +175,7 @@ def _container(bundle: "Bundle", facts: "BundleFacts", asked: Mapping[DeviceNumb
         template=printable(facts.template, NAME_LENGTH),
         vdevs=tuple(sorted(vdevs)),
         has_all_devices=facts.has_all_devices,
-        has_a_major=bool(facts.majors) and any(number.major in facts.majors for number in asked),
+        has_a_major=not facts.majors.isdisjoint(majors),
     )
 
 

@@ -106,7 +106,9 @@ class _Look:
             in_doubt=not self._host.is_complete,
             nodes=self._nodes(),
             boot_id=self._said.boot_id,
-            lasting={seen.view.name: seen.marks.lasting for known in self._vnpus.values() for seen in known.values() if seen.marks.lasting},
+            lasting={
+                seen.view.name: lasting for known in self._vnpus.values() for seen in known.values() if (lasting := seen.marks.lasting)
+            },
         )
 
     def _nodes(self) -> dict[str, Node]:

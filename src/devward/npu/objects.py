@@ -27,6 +27,7 @@ from devward.npu.fields import (
     number,
     optional,
     pattern,
+    record,
     several,
     text,
 )
@@ -49,6 +50,10 @@ _U32: Final = integer(0, U32)
 _U64: Final = integer(0, U64)
 _CORES: Final = number(0, CORE_LIMIT)
 _NAME: Final = text(NAME_LIMIT)
+_U32_OR_NONE: Final = optional(_U32)
+_U64_OR_NONE: Final = optional(_U64)
+_CORES_OR_NONE: Final = optional(_CORES)
+_NAME_OR_NONE: Final = optional(_NAME)
 
 
 def expected(value: Any) -> Expected:
@@ -97,20 +102,18 @@ def _problem(value: Any) -> Problem:
 _PROBLEMS: Final[Check[tuple[Problem, ...]]] = several(_problem, _PROBLEM_LIMIT)
 
 
-def _vnpu(value: Any) -> Vnpu:
-    fields = Fields(value, "vnpu")
-    result = Vnpu(
-        vdev=fields.take("vdev", _U32),
-        vfid=fields.take("vfid", optional(_U32)),
-        template=fields.take("template", optional(pattern(TEMPLATE))),
-        in_use=fields.take("in_use", optional(boolean)),
-        container=fields.take("container", optional(_U64)),
-        cores=fields.take("cores", optional(_CORES)),
-        memory_mb=fields.take("memory_mb", optional(_U64)),
-        vgroup=fields.take("vgroup", optional(_U32)),
-    )
-    fields.end()
-    return result
+_VNPU: Final = record(
+    "vnpu",
+    Vnpu,
+    vdev=_U32,
+    vfid=_U32_OR_NONE,
+    template=optional(pattern(TEMPLATE)),
+    in_use=optional(boolean),
+    container=_U64_OR_NONE,
+    cores=_CORES_OR_NONE,
+    memory_mb=_U64_OR_NONE,
+    vgroup=_U32_OR_NONE,
+)
 
 
 def _chip(value: Any) -> Chip:
@@ -118,16 +121,16 @@ def _chip(value: Any) -> Chip:
     result = Chip(
         card=fields.take("card", CARD),
         device=fields.take("device", DEVICE),
-        logic=fields.take("logic", optional(_U32)),
-        phy=fields.take("phy", optional(_U32)),
+        logic=fields.take("logic", _U32_OR_NONE),
+        phy=fields.take("phy", _U32_OR_NONE),
         die=fields.take("die", optional(pattern(DIE))),
-        health=fields.take("health", optional(_U32)),
-        chip_type=fields.take("chip_type", optional(_NAME)),
-        chip_name=fields.take("chip_name", optional(_NAME)),
-        chip_version=fields.take("chip_version", optional(_NAME)),
-        npu_name=fields.take("npu_name", optional(_NAME)),
-        cores=fields.take("cores", optional(_U32)),
-        vnpus=fields.take("vnpus", optional(several(_vnpu, LISTED_VNPUS))),
+        health=fields.take("health", _U32_OR_NONE),
+        chip_type=fields.take("chip_type", _NAME_OR_NONE),
+        chip_name=fields.take("chip_name", _NAME_OR_NONE),
+        chip_version=fields.take("chip_version", _NAME_OR_NONE),
+        npu_name=fields.take("npu_name", _NAME_OR_NONE),
+        cores=fields.take("cores", _U32_OR_NONE),
+        vnpus=fields.take("vnpus", optional(several(_VNPU, LISTED_VNPUS))),
         problems=fields.take("problems", _PROBLEMS),
     )
     fields.end()
@@ -140,7 +143,7 @@ def inventory(value: Any) -> Inventory:
     result = Inventory(
         boot_id=fields.take("boot_id", pattern(_BOOT_ID)),
         library=fields.take("library", text(_PATH_LIMIT)),
-        dcmi_version=fields.take("dcmi_version", optional(_NAME)),
+        dcmi_version=fields.take("dcmi_version", _NAME_OR_NONE),
         mode=fields.take("mode", member(Mode)),
         recover=fields.take("recover", optional(boolean)),
         chips=fields.take("chips", several(_chip, CARD_LIMIT * DEVICE_LIMIT)),
@@ -153,9 +156,9 @@ def inventory(value: Any) -> Inventory:
 def _capacity(value: Any) -> Capacity:
     fields = Fields(value, "capacity")
     result = Capacity(
-        cores=fields.take("cores", optional(_CORES)),
-        memory_mb=fields.take("memory_mb", optional(_U64)),
-        aicpus=fields.take("aicpus", optional(_U32)),
+        cores=fields.take("cores", _CORES_OR_NONE),
+        memory_mb=fields.take("memory_mb", _U64_OR_NONE),
+        aicpus=fields.take("aicpus", _U32_OR_NONE),
     )
     fields.end()
     return result

@@ -20,7 +20,7 @@ from devward.cluster.statement import (
     VnpuSight,
     contradiction,
 )
-from devward.npu.fields import U32, U64, Fields, Malformed, boolean, integer, member, optional, pattern, several, text
+from devward.npu.fields import U32, U64, Fields, Malformed, boolean, integer, member, optional, pattern, record, several, text
 
 #: As many ids of vNPUs there are.
 VNPU_LIMIT: Final = LAST_VDEV - FIRST_VDEV + 1
@@ -47,14 +47,12 @@ _FINDING: Final = member(Finding)
 _NAME: Final = text(NAME_LENGTH)
 _PATH: Final = pattern(PATH)
 _PATH_OR_NONE: Final = pattern(re.compile(f"(?:{PATH.pattern})?"))
+_UID: Final = pattern(UID)
+_U32: Final = integer(0, U32)
 
 
-def asked_vnpu(value: Any) -> AskedVnpu:
-    """Read a vNPU that is asked about. Malformed."""
-    fields = Fields(value, "vnpu")
-    result = AskedVnpu(fields.take("vdev", _VDEV), fields.take("major", integer(0, U32)), fields.take("minor", integer(0, U32)))
-    fields.end()
-    return result
+#: Reads a vNPU that is asked about. Malformed.
+asked_vnpu: Final = record("vnpu", AskedVnpu, vdev=_VDEV, major=_U32, minor=_U32)
 
 
 def asked_vnpus(value: Any) -> tuple[AskedVnpu, ...]:
@@ -69,11 +67,11 @@ def statement(value: Any) -> Statement:
     """Read a statement. Malformed, also for one that contradicts itself."""
     fields = Fields(value, "statement")
     result = Statement(
-        vnpus=fields.take("vnpus", several(_vnpu, VNPU_LIMIT)),
-        pods=fields.take("pods", several(_pod, POD_LIMIT)),
+        vnpus=fields.take("vnpus", several(_SIGHT, VNPU_LIMIT)),
+        pods=fields.take("pods", several(_POD, POD_LIMIT)),
         others=fields.take("others", _FINDING),
         others_containers=fields.take("others_containers", _FINDING),
-        containers=fields.take("containers", several(_container, CONTAINER_LIMIT)),
+        containers=fields.take("containers", several(_CONTAINER, CONTAINER_LIMIT)),
         descriptors=fields.take("descriptors", optional(_source)),
         bundles=fields.take("bundles", _source),
         cgroups=fields.take("cgroups", _source),
@@ -100,52 +98,35 @@ _DOUBTS: Final = several(_doubt, DOUBT_LIMIT)
 
 def _source(value: Any) -> SourceSight:
     fields = Fields(value, "source")
-    result = SourceSight(fields.take("state", member(SourceState)), fields.take("doubts", _DOUBTS), fields.take("more", integer(0, U32)))
+    result = SourceSight(fields.take("state", member(SourceState)), fields.take("doubts", _DOUBTS), fields.take("more", _U32))
     fields.end()
     return result
 
 
-def _vnpu(value: Any) -> VnpuSight:
-    fields = Fields(value, "vnpu")
-    result = VnpuSight(
-        vnpu=fields.take("vnpu", asked_vnpu),
-        descriptors=fields.take("descriptors", _FINDING),
-        bundles=fields.take("bundles", _FINDING),
-        uda=fields.take("uda", _FINDING),
-        reasons=fields.take("reasons", several(text(REASON_LENGTH), REASON_LIMIT)),
-    )
-    fields.end()
-    return result
-
-
-def _pod(value: Any) -> PodSight:
-    fields = Fields(value, "pod")
-    result = PodSight(
-        uid=fields.take("uid", pattern(UID)),
-        lives=fields.take("lives", _FINDING),
-        has_container=fields.take("has_container", _FINDING),
-        has_group=fields.take("has_group", boolean),
-    )
-    fields.end()
-    return result
-
-
-def _container(value: Any) -> ContainerSight:
-    fields = Fields(value, "container")
-    result = ContainerSight(
-        id=fields.take("id", _NAME),
-        namespace=fields.take("namespace", _NAME),
-        life=fields.take("life", member(Life)),
-        type=fields.take("type", member(ContainerType)),
-        pod_uids=fields.take("pod_uids", several(pattern(UID), UID_LIMIT)),
-        cards=fields.take("cards", optional(several(integer(0, _LAST_CARD), _LAST_CARD + 1))),
-        template=fields.take("template", _NAME),
-        vdevs=fields.take("vdevs", several(_VDEV, VNPU_LIMIT)),
-        has_all_devices=fields.take("has_all_devices", boolean),
-        has_a_major=fields.take("has_a_major", boolean),
-    )
-    fields.end()
-    return result
+_SIGHT: Final = record(
+    "vnpu",
+    VnpuSight,
+    vnpu=asked_vnpu,
+    descriptors=_FINDING,
+    bundles=_FINDING,
+    uda=_FINDING,
+    reasons=several(text(REASON_LENGTH), REASON_LIMIT),
+)
+_POD: Final = record("pod", PodSight, uid=_UID, lives=_FINDING, has_container=_FINDING, has_group=boolean)
+_CONTAINER: Final = record(
+    "container",
+    ContainerSight,
+    id=_NAME,
+    namespace=_NAME,
+    life=member(Life),
+    type=member(ContainerType),
+    pod_uids=several(_UID, UID_LIMIT),
+    cards=optional(several(integer(0, _LAST_CARD), _LAST_CARD + 1)),
+    template=_NAME,
+    vdevs=several(_VDEV, VNPU_LIMIT),
+    has_all_devices=boolean,
+    has_a_major=boolean,
+)
 
 
 def _kubelet_source(value: Any) -> KubeletSource:

@@ -29,7 +29,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from devward.cluster.claims import Claim, Standing
+from devward.cluster.claims import Standing
+from devward.cluster.observations import Scope
 from devward.reclaim.look import Cut, Look, VnpuFacts
 from devward.reclaim.shield import concerns, shield
 
@@ -196,6 +197,15 @@ class _Step:
         last = before.looked_at
         self._is_back = last is not None and look.at < last
         self._now = look.at if last is None else max(look.at, last)
+        cards = look.snapshot.cards if look.snapshot is not None else ()
+        resets = self._look.snapshot.resets if self._look.snapshot is not None else ()
+        #: By card, the resets that may concern its vNPUs.
+        self._resets = {
+            name: tuple(reset for reset in resets if reset.scope is Scope.NODE or reset.card in ("", name))
+            for name in {vnpu.card for vnpu in look.vnpus}
+        }
+        #: By card, the claims of Pods that could not start.
+        self._candidates = {card.name: tuple(claim for claim in card.claims if claim.standing is Standing.CANDIDATE) for card in cards}
 
     def progress(self) -> Progress:
         """Return what is known now."""
@@ -205,7 +215,9 @@ class _Step:
         known = self._before.vnpus.get(vnpu.identity)
         if known is None or known.card != vnpu.card:
             known = VnpuProgress(vnpu.identity, vnpu.card, self._now)
-        known = replace(known, suspects=self._suspects(known))
+        # Hundreds of vNPUs, most of which stay as they are: what would be the same is not made anew.
+        if (suspects := self._suspects(known)) != known.suspects:
+            known = replace(known, suspects=suspects)
         if reason := self._break(vnpu):
             known = replace(known, reset_at=self._now, reset_reason=reason, normal=Count(), short=Count())
         found = shield(vnpu, self._look)
@@ -217,7 +229,8 @@ class _Step:
         if known.settled_at is None and self._look.begun > known.first_seen:
             known = replace(known, settled_at=self._now)
         started = known.grace_start
-        known = replace(known, failed_at=self._failed_at(known))
+        if (failed_at := self._failed_at(known)) != known.failed_at:
+            known = replace(known, failed_at=failed_at)
         if known.grace_start != started:
             # Confirmations of before the wait began are none.
             known = replace(known, normal=Count(), short=Count())
@@ -230,13 +243,12 @@ class _Step:
         for interruption in self._look.interruptions:
             if interruption.breaks(vnpu.identity):
                 return interruption.cut.value
-        resets = self._look.snapshot.resets if self._look.snapshot is not None else ()
-        return next((reset.reason for reset in resets if concerns(reset, vnpu, self._look)), "")
+        return next((reset.reason for reset in self._resets[vnpu.card] if concerns(reset, vnpu, self._look)), "")
 
     def _failed_at(self, known: VnpuProgress) -> float | None:
         """Return the latest failure of an attempt that may have made a vNPU."""
         moments = [] if known.failed_at is None else [known.failed_at]
-        for claim in self._candidates(known.card):
+        for claim in self._candidates.get(known.card, ()):
             failed_at = None if claim.failed_at is None else min(claim.failed_at, self._now)
             if failed_at is not None and _may_have_made(failed_at, claim.began_at, known):
                 moments.append(failed_at)
@@ -251,15 +263,11 @@ class _Step:
             return count
         return Count(count.confirmations + 1, self._now)
 
-    def _candidates(self, name: str) -> tuple[Claim, ...]:
-        card = self._look.card(name)
-        return tuple(claim for claim in card.claims if claim.standing is Standing.CANDIDATE) if card is not None else ()
-
     def _suspects(self, known: VnpuProgress) -> tuple[str, ...]:
         """Return the Pods that may have left a vNPU: those that could not start when it was new."""
         if known.suspects or known.settled_at is not None:
             return known.suspects
-        return tuple(sorted({claim.uid for claim in self._candidates(known.card)}))[:MAX_SUSPECTS]
+        return tuple(sorted({claim.uid for claim in self._candidates.get(known.card, ())}))[:MAX_SUSPECTS]
 
 
 def _may_have_made(failed_at: float, began_at: float | None, known: VnpuProgress) -> bool:

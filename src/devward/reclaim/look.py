@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from devward.cluster.evidence import Finding
@@ -126,6 +126,13 @@ class Look:
     shorten: frozenset[str] = frozenset()
     #: There are no other vNPUs.
     is_whole: bool = True
+    #: Each vNPU asks for its card several times a look.
+    _cards: Mapping[str, CardState] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Index the cards by their names."""
+        cards = self.snapshot.cards if self.snapshot is not None else ()
+        object.__setattr__(self, "_cards", {card.name: card for card in cards})
 
     @property
     def begun(self) -> float:
@@ -139,7 +146,7 @@ class Look:
 
     def card(self, name: str) -> CardState | None:
         """Return what is known of a card; None: nothing."""
-        return next((card for card in self.snapshot.cards if card.name == name), None) if self.snapshot is not None else None
+        return self._cards.get(name)
 
     def vnpu(self, identity: str) -> VnpuFacts | None:
         """Return the vNPU with an identity."""
@@ -187,14 +194,12 @@ def take_look(
             named.setdefault(vdev, set()).add(container_key(container))
     by_card = {card.name: _naming(card.phy_id, containers or ()) for card in picture.cards}
     vnpus = tuple(
-        replace(
-            _facts(
-                view,
-                known.get(view.name, ""),
-                sights.get(view.name),
-                _pin_hold(view.name, pinned),
-                is_shared=counted[known.get(view.name, "")] > 1,
-            ),
+        _facts(
+            view,
+            known.get(view.name, ""),
+            sights.get(view.name),
+            _pin_hold(view.name, pinned),
+            is_shared=counted[known.get(view.name, "")] > 1,
             refusal=vnpu_refusal(chips.get(view.card, ""), view.template),
             holders=frozenset(named.get(view.vdev, ())),
             card_named_by=by_card.get(view.card, ""),
@@ -222,6 +227,10 @@ def _facts(
     pin: PinHold,
     *,
     is_shared: bool,
+    refusal: CardRefusal | None,
+    holders: frozenset[str],
+    card_named_by: str,
+    lasting: str,
 ) -> VnpuFacts:
     fault, text = view.reason.value, view.text
     if identity and is_shared and not fault:
@@ -245,7 +254,11 @@ def _facts(
         is_asked=sight is not None,
         host_reasons=sight.reasons if isinstance(sight, VnpuSight) else (),
         pin=pin,
+        refusal=refusal,
+        holders=holders,
+        card_named_by=card_named_by,
         has_node=bool(view.node),
+        lasting=lasting,
     )
 
 

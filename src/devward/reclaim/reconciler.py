@@ -263,10 +263,12 @@ class Reconciler:
         if before.kill_switch is not Switch.ABSENT and controls.kill_switch is Switch.ABSENT:
             self.interrupt(Interruption(Cut.KILL_SWITCH_REMOVED))
 
-    def _allow(self, controls: Controls, unknowns: tuple[Unknown, ...]) -> None:
+    def _allow(self, controls: Controls, unknowns: tuple[Unknown, ...], *, is_other_look: bool = False) -> None:
         self._last_unknowns = unknowns
-        self.standing = replace(self.standing, permission=permission(controls, unknowns))
-        self._warden.changed()
+        allowed = permission(controls, unknowns)
+        if is_other_look or allowed != self.standing.permission:
+            self.standing = replace(self.standing, permission=allowed)
+            self._warden.changed()
 
     def _look(self, seen: Seen) -> Look:
         """Return the look as reclaiming sees it.
@@ -314,8 +316,9 @@ class Reconciler:
     def _publish(self, look: Look, seen: Seen, controls: Controls, judgements: Mapping[str, Judgement] | None = None) -> None:
         shown = self.standing.judgements if judgements is None else judgements
         self._latest = seen
+        is_other_look = shown is not self.standing.judgements or look is not self.standing.look
         self.standing = Standing(shown, self.standing.permission, look)
-        self._allow(controls, seen.blocked)
+        self._allow(controls, seen.blocked, is_other_look=is_other_look)
 
     async def _controls(self, seen: Seen) -> Controls:
         scan = seen.gathered.parts.kubelet.value

@@ -154,7 +154,7 @@ class ReclaimRoom:
         for vnpu in vnpus:
             judgement = judgements.get(vnpu.name)
             known = before.get(vnpu.name)
-            is_same = known is not None and known[0] is vnpu and known[1] is judgement
+            is_same = known is not None and known[0] is vnpu and (known[1] is judgement or _shown(known[1]) == _shown(judgement))
             self._judged[vnpu.name] = known if is_same and known is not None else (vnpu, judgement, _judged(vnpu, judgement))
         return [made for _, _, made in self._judged.values()]
 
@@ -438,6 +438,20 @@ class ReclaimRoom:
     def _noticed(self) -> None:
         if self._reconciler is not None:
             self._reconciler.noticed()
+
+
+def _shown(judgement: "Judgement | None") -> tuple[object, ...] | None:
+    """Return all that shows of a verdict on its vNPU."""
+    if judgement is None:
+        return None
+    return (
+        judgement.identity,
+        judgement.verdict,
+        judgement.reason,
+        judgement.grace_start_usec,
+        judgement.confirmations,
+        judgement.eligible_at_usec,
+    )
 
 
 def _judged(vnpu: "VnpuView", judgement: "Judgement | None") -> "VnpuView":
