@@ -229,6 +229,7 @@ def play(server: ApiServer, directory: Path, story: Any) -> None:
             await story(node)
         finally:
             node.gatherer.close()
+            node.worker.close()
             node.scene.close()
 
     run_held(main)
