@@ -115,6 +115,18 @@ RULES: Final = (
         "            self._is_unsaved = not await self.keep()\n",
         "            await self.keep()\n",
     ),
+    Rule(
+        "4.5.5 what could not be kept stands in the way until it is kept",
+        RECONCILER,
+        "        self._is_unsaved = self._is_unsaved and not await self.keep()\n",
+        "        self._is_unsaved = False\n",
+    ),
+    Rule(
+        "4.5.5 what could not be kept is tried again",
+        RECONCILER,
+        "self._is_unsaved and not await self.keep()",
+        "self._is_unsaved",
+    ),
     Rule("4.5.5 the hour's tries survive a restart", KEPT, '"tries": list(spent.moments),', '"tries": [],'),
     Rule(
         "4.5.5 the rates are held again with the fresh look",

@@ -489,16 +489,36 @@ def test_a_try_that_cannot_be_kept_is_none_and_is_tried_anew_until_it_can(play: 
     async def test(scene: Scene) -> None:
         await scene.wait()
         scene.world.can_keep = False
-        for _ in range(2):
-            await scene.look()
+        await scene.look()
+        outcomes = scene.outcomes()
+        assert outcomes[-2:] == [("intent", ""), ("failure", "try-not-saved")]
+        for _ in range(3):
             assert scene.destroyed == []
-            assert scene.outcomes()[-2:] == [("intent", ""), ("failure", "not-saved")]
             assert scene.reconciler.standing.permission.reasons == (Blocked.NOT_SAVED,)
+            await scene.look()
+        # It stands in the way, which is on record: there is no use in an intent a look.
+        assert scene.outcomes() == outcomes
         assert scene.refusals() == []
         scene.world.can_keep = True
         await scene.look()
         assert scene.destroyed == [100]
         assert scene.reconciler.standing.permission.may_destroy
+
+    play(test)
+
+
+def test_what_could_not_be_kept_stands_in_the_way_until_it_is_kept_whatever_is_due(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.wait()
+        scene.world.can_keep = False
+        await scene.look()
+        scene.world.vnpus = ()
+        await scene.look()
+        assert scene.reconciler.standing.permission.reasons == (Blocked.NOT_SAVED,)
+        scene.world.can_keep = True
+        await scene.look()
+        assert scene.reconciler.standing.permission.may_destroy
+        assert scene.destroyed == []
 
     play(test)
 

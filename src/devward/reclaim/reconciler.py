@@ -211,11 +211,12 @@ class Reconciler:
         self._spent = limits.begin_cycle(self._spent)
         eligible = limits.due(self.standing.judgements, self._progress)
         if not eligible:
-            self._is_journal_refusing = self._is_unsaved = False
+            self._is_journal_refusing = False
         await self._watch(look, eligible)
+        # That the state directory takes nothing, or the journal, is tried anew in each cycle: nothing else tells that it is back.
+        self._is_unsaved = self._is_unsaved and not await self.keep()
         controls = await self._controls(seen)
         self._publish(look, seen, controls)
-        # That the journal takes nothing, or the state directory, is tried anew in each cycle: nothing else tells that it is back.
         if not permission(_retried(controls), seen.blocked).may_destroy:
             return
         choice = limits.choose(eligible, self._spent, self._rates, self._clock.monotonic())
@@ -420,7 +421,7 @@ class Reconciler:
             if self._is_unsaved:
                 # As for the journal: it may be so for longer than an hour.
                 self._spent = before
-                act.fail("not-saved", f"{what} is not destroyed after all: that it is tried could not be saved")
+                act.fail("try-not-saved", f"{what} is not destroyed after all: that it is tried could not be saved")
                 return
 
             async def last_word() -> Refuse | None:
@@ -543,5 +544,5 @@ def _expected(seen: Seen, due: Due) -> Expected | None:
 
 
 def _retried(controls: Controls) -> Controls:
-    """Return what stops reclaiming but for what only another try can tell to be over."""
-    return replace(controls, is_journal_refusing=False, is_unsaved=False)
+    """Return what stops reclaiming but for what only another record can tell to be over."""
+    return replace(controls, is_journal_refusing=False)
