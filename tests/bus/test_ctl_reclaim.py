@@ -81,8 +81,8 @@ def test_the_status_of_reclaiming(bus: Bus) -> None:
         assert ["p007", "1", "5", "2023-11-14T22:13:20.000Z"] in words
         assert ["Pod", POD, "p007", "1", "5", "2023-11-14T22:13:20.000Z"] in words
         assert ["Job", "space/tr\\x1bain", "p007", "1", "5", "2023-11-14T22:13:20.000Z"] in words
-        assert ["no", "Pod", "that", "is", "known", "p001", "2", "0"] in words
-        assert "3 more left less.\n" in shown
+        assert ["no", "one", "owner", "that", "is", "known", "p001", "2", "0"] in words
+        assert "3 more lines are left out; these left the most.\n" in shown
         assert any(line[1:] == ["221", "p007", "vir05_1c_16g", "destroyed", "eligible", "r-21"] for line in words)
         assert not any("r-1" in line for line in words), "only the last of them"
         assert "2 more went before; --json has all of them.\n" in shown

@@ -288,7 +288,7 @@ def test_what_a_failing_pod_left_behind_is_reclaimed_once_it_can_be_recorded(nod
     assert "The journal did not take the record of what was about to be done" in lines
 
     of_orphan = node.records("vnpu-reclaim", DEVWARD_VNPU=str(node.orphan.id))
-    assert {one["DEVWARD_REASON"] for one in of_orphan if one["DEVWARD_OUTCOME"] == "failure"} == {"not-saved", "destroy-8002"}
+    assert {one["DEVWARD_REASON"] for one in of_orphan if one["DEVWARD_OUTCOME"] == "failure"} == {"try-not-saved", "destroy-8002"}
     intent, success = [one for one in of_orphan if one["DEVWARD_OUTCOME"] != "failure"][-2:]
     assert (intent["DEVWARD_OUTCOME"], success["DEVWARD_OUTCOME"]) == ("intent", "success")
     assert intent["DEVWARD_REQUEST_ID"] == success["DEVWARD_REQUEST_ID"]

@@ -80,6 +80,12 @@ def bundle_of(described: object, status: object = None, log: str = "", records: 
     return made
 
 
+def test_the_name_of_what_makes_pods_is_hidden_with_its_namespace_and_is_a_word_without() -> None:
+    leaks = {"by_owner": [{"uid": UID, "kind": "Job", "owner_name": "ml/candidate"}]}
+    log = bundle_of({"leaks": leaks}, log="It is a candidate.\nPods of ml/candidate failed.\n").files["log.txt"]
+    assert log.splitlines() == ["It is a candidate.", "Pods of [pod 1] failed."]
+
+
 def test_pods_are_numbers_and_each_is_the_same_everywhere() -> None:
     log = (
         f"Pod {UID}: odd.\nin kubepods-besteffort-pod{UID.replace('-', '_')}.slice of /var/lib/kubelet/pods/{UID}/volumes\n"

@@ -175,7 +175,6 @@ def test_lists_maps_and_times_may_be_null_and_nothing_else(path: str) -> None:
         ("items.0.metadata.uid", "u" * 200),
         ("items.0.metadata.uid", "a b"),
         ("items.0.metadata.ownerReferences", [{"controller": "yes", "kind": "Job", "name": "n", "uid": "u"}]),
-        ("items.0.metadata.ownerReferences", [{"controller": True, "name": "n", "uid": "u"}]),
         ("items.0", None),
         ("items.0", []),
         ("items.0.kind", "Node"),
@@ -222,6 +221,10 @@ def test_what_controls_a_pod_is_told_and_other_owners_are_not() -> None:
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "settings", "uid": "c-1"}
     owned = {**pod(), "metadata": {**pod()["metadata"], "ownerReferences": [other, job]}}
     assert only(owned).controller == Controller("Job", "train", "j-1")
+    for odd in ({"kind": ""}, {"kind": "K" * 64}, {"kind": "a b"}, {"name": ""}, {"name": "n" * 254}, {"uid": "u" * 200}, {"uid": "a b"}):
+        # It protects nothing, so that it refuses nothing, and it is kept for long.
+        owned["metadata"]["ownerReferences"] = [{**job, **odd}]
+        assert only(owned).controller is None, odd
     owned["metadata"]["ownerReferences"] = [other]
     assert only(owned).controller is None
     assert only(pod()).controller is None

@@ -41,7 +41,7 @@ OF_KIND: dict[str, tuple[str, ...]] = {
     "reclaim-blocked": (*Blocked, *ROWS, Why.NOT_EVALUATED),
     "vnpu-kept": JUDGED,
     "reclaim-refused": (*No, *Limit, *Blocked, *JUDGED),
-    "vnpu-reclaim": (*No, *Blocked, *Cut, *Refusal, *CALLED, *UNASKED, "not-saved", Why.PINNED, Why.PINS_UNREADABLE),
+    "vnpu-reclaim": (*No, *Blocked, *Cut, *Refusal, *CALLED, *UNASKED, "try-not-saved", Why.PINNED, Why.PINS_UNREADABLE),
 }
 
 
@@ -91,4 +91,4 @@ def test_each_record_leads_to_what_its_reason_means_and_to_what_to_do(kind: str,
 
 
 def test_there_is_a_sentence_for_every_refusal_of_the_broker() -> None:
-    assert set(REFUSALS) == {*Refusal, *UNASKED, "not-saved"}
+    assert set(REFUSALS) == {*Refusal, *UNASKED, "try-not-saved"}

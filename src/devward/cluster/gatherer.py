@@ -109,8 +109,8 @@ class Gatherer:
         self._readers = readers or Readers(CheckpointReader().read)
         self._api: Api | None = None
         self._kubelet: KubeletSight | None = None
-        #: The broker said so last.
-        self._is_without_kubelet = False
+        #: The broker named no kubelet when it was asked last: there was none, or it could not tell which.
+        self._was_none_named = False
         #: Why the kubelet is not known; only while it is not.
         self._no_kubelet = Failure(KubeletDoubt.NOT_FOUND.value, SENTENCES[KubeletDoubt.NOT_FOUND])
         self.library = Library()
@@ -187,8 +187,8 @@ class Gatherer:
         """Ask the broker for the kubelet, if the API server cannot be asked without; return its answer if that is all there is to ask."""
         if self._kubelet is not None or self._config.kubeconfig:
             return None
-        # Where there was no kubelet at the look before there is none, and no processes are looked at for nothing.
-        at_once = vnpus if self._is_without_kubelet else ()
+        # Where none was named at the look before none is expected now; an answer that names one after all is not used for vNPUs.
+        at_once = vnpus if self._was_none_named else ()
         said = await self._ask_broker(at_once, None)
         return said if self._kubelet is None and at_once == vnpus else None
 
@@ -237,7 +237,7 @@ class Gatherer:
             self._no_kubelet = Failure(Look.HOST_UNSEEN.value, sentence(Look.HOST_UNSEEN, printable(said.text)))
             return _Host(at, None, self._no_kubelet)
         self._kubelet = said.kubelet.kubelet
-        self._is_without_kubelet = self._kubelet is None
+        self._was_none_named = self._kubelet is None
         self._no_kubelet = _failure_of(kubelet_scan(said.kubelet))
         return _Host(at, said, None)
 

@@ -256,7 +256,7 @@ class OwnersWatcher:
         await self._judge.take(seen, self._again)
 
     async def _again(self) -> Seen:
-        """Look before something is destroyed: nothing of what was read before is used again."""
+        """Look before something is destroyed: every Pod is read afresh."""
         # Without a look before this one nothing is remembered, which may hide any Pod.
         known = self._known if self._known is not None else Recollection(loss=Loss("nothing was seen yet"))
         return await self._see(known, is_wanted=True, read_pods=parse_pod_list)

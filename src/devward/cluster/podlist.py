@@ -22,6 +22,9 @@ SPECS: Final = "ASCEND_VNPU_SPECS"
 
 _UID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,127}", re.ASCII)
 #: A static Pod's UID is an MD5 sum, and can never be an ordinary Pod's.
+#: A kind is a name of Go, and short (apimachinery validates it as a DNS label without regard to case).
+_KIND: Final = re.compile(r"[A-Za-z][0-9A-Za-z]{0,62}", re.ASCII)
+_NAME_LIMIT: Final = 253
 _STATIC_UID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _HASH: Final = "kubernetes.io/config.hash"
@@ -207,10 +210,15 @@ def read_pod(item: Fields, node: str) -> Pod:
 
 
 def _controller(metadata: Fields) -> Controller | None:
-    """Return the one of the owners that controls the Pod (metav1.OwnerReference)."""
+    """Return the one of the owners that controls the Pod (metav1.OwnerReference); None also for one that no API server would name so.
+
+    It is kept for people alone, and longer than the Pod: so it is bounded, and protects nothing.
+    """
     for owner in metadata.objects("ownerReferences"):
         if owner.flag("controller"):
-            return Controller(owner.needed("kind"), owner.needed("name"), owner.needed("uid"))
+            found = Controller(owner.text("kind"), owner.text("name"), owner.text("uid"))
+            is_sound = _KIND.fullmatch(found.kind) and _UID.fullmatch(found.uid) and 0 < len(found.name) <= _NAME_LIMIT
+            return found if is_sound else None
     return None
 
 

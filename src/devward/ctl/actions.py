@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from devward import names
-from devward.ctl.advice import Step, advice, cause, deed
+from devward.ctl.advice import NOT_SAVED, Step, advice, cause, deed
 from devward.ctl.client import Answer, Client, Result
 from devward.ctl.context import Context
 from devward.ctl.failure import ExitStatus, Failure
@@ -20,7 +20,7 @@ DRY_RUN: Final = 1
 
 #: Codes of failures that are no reason of a device or a file.
 _FAILURES: Final[Mapping[str, str]] = {
-    "not-saved": "It is in force, but could not be saved and is lost at a restart.",
+    "not-saved": NOT_SAVED,
     "stopping": "devwardd was stopped before it was done.",
     "internal": "devwardd met an error of its own; its journal has the details.",
 }

@@ -14,7 +14,10 @@ from devward.ctl.step import Advice, Step
 from devward.model import Reason, RepairCause
 from devward.text import printable
 
-__all__ = ["ADVICE", "CAUSES", "Advice", "Step", "advice", "cause", "deed", "quoted_path"]
+__all__ = ["ADVICE", "CAUSES", "NOT_SAVED", "Advice", "Step", "advice", "cause", "deed", "quoted_path"]
+
+#: Of a change that an administrator asked for.
+NOT_SAVED: Final = "It is in force, but could not be saved and is lost at a restart."
 
 
 def _step(text: str, *commands: str) -> Step:

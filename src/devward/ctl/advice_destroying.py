@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from devward.ctl.advice_reclaim import BROKER, CARDS, EXPLAIN, FINE, HISTORY, ITSELF, NOT_THIS_TIME, REPORT, STATE
+from devward.ctl.advice_reclaim import BLOCKED_ADVICE, BROKER, CARDS, EXPLAIN, FINE, HISTORY, ITSELF, NOT_THIS_TIME, REPORT, STATE
 from devward.ctl.step import Advice, Step
 
 #: What a wait begins anew for although nothing was unknown (devward.reclaim.look).
@@ -65,7 +65,14 @@ REFUSALS: Final[Mapping[str, tuple[str, Advice]]] = MappingProxyType(
         "library-unusable": ("The vendor's library could not be loaded.", _LIBRARY),
         "library-generation": ("The vendor's library is one for chips that have no vNPUs.", _LIBRARY),
         "library-changed": ("The vendor's library was replaced since it was loaded; the broker is started again by itself.", _PASSES),
-        "dcmi-failed": ("A call of the vendor's library failed.", _PASSES),
+        "dcmi-failed": (
+            "A call of the vendor's library failed.",
+            Advice(
+                f"{NOT_THIS_TIME} It is tried again after another look, unless the library said that it is not permitted (-8002):"
+                " then nothing is destroyed until devwardd reads its configuration again.",
+                (BROKER, CARDS),
+            ),
+        ),
         "no-such-chip": ("The NPU was not there any more.", _OTHER),
         "hung": ("A call of the vendor's library hangs.", _PASSES),
         "internal": ("devward met an error of its own; the journal has the details.", _OF_BROKER),
@@ -98,16 +105,26 @@ REFUSALS: Final[Mapping[str, tuple[str, Advice]]] = MappingProxyType(
             Advice("If it is still there, it is tried again after another look.", (HISTORY, BROKER)),
         ),
         "not-asked": ("The broker was not asked.", _PASSES),
-        "not-saved": (
+        "try-not-saved": (
             "That it is tried could not be saved, and what is not saved would be forgotten by a restart.",
             Advice(NOT_THIS_TIME, (STATE,)),
         ),
     }
 )
 #: The reason of a record where the library was called, with what it returned.
-CALLED: Final = re.compile(r"destroy-(?P<code>[0-9]{1,9}|unfinished)", re.ASCII)
+CALLED: Final = re.compile(r"destroy-(?P<code>[0-9]{1,10}|unfinished)", re.ASCII)
 CALLED_ADVICE: Final = Advice(
     "Whether the vNPU is gone is told by the next list, not by this code: a call that fails may have destroyed it. If it is still there,"
     " it is tried again after another look, and after its whole wait where the library says that it is in use.",
     (HISTORY, BROKER),
+)
+#: The same where the library permits it to nobody who asks as the broker does.
+FORBIDDEN: Final = "8002"
+FORBIDDEN_ADVICE: Final = Advice(
+    "The surroundings of the broker's service are at fault. Nothing is destroyed any more, and this does not end by itself.",
+    BLOCKED_ADVICE["destroying-not-permitted"].steps,
+)
+#: Of what an administrator asked for, and is in force.
+CHANGE_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
+    {"not-saved": Advice("Pins, modes and pauses that cannot be saved protect nothing after a restart.", (STATE,))}
 )

@@ -31,7 +31,6 @@ _OUTCOMES: Final[Mapping[str, str]] = MappingProxyType(
         "replaced": "Another vNPU has its id by now.",
         "no-answer": "The broker gave no answer: whether it is gone is not known, and the next look tells.",
         "internal": "devwardd met an error of its own; its journal has the details.",
-        "not-saved": "What must be kept of it could not be saved; see the state directory.",
     }
 )
 _NOT_NOW: Final[Mapping[str, str]] = MappingProxyType(

@@ -131,7 +131,7 @@ def show_status(context: Context, snapshot: Snapshot, told: Reclaim) -> None:
         out.line("Whose Pods left it", Tone.STRONG)
         table(out, [Column("OWNER"), *columns], [[Cell(reclaiming.left_by(leak)), *_leak(leak, times)] for leak in told.by_owner])
         if told.more_owners:
-            out.line(f"{told.more_owners} more left less.", Tone.FAINT)
+            out.line(f"{told.more_owners} more lines are left out; these left the most.", Tone.FAINT)
     if told.gone:
         out.line()
         out.line("What became of vNPUs", Tone.STRONG)

@@ -6,10 +6,21 @@ a whole.
 
 from collections.abc import Mapping
 
-from devward.ctl.advice_destroying import CALLED, CALLED_ADVICE, REFUSALS, RESET_ADVICE, RESETS
+from devward.ctl.advice import NOT_SAVED
+from devward.ctl.advice_destroying import (
+    CALLED,
+    CALLED_ADVICE,
+    CHANGE_ADVICE,
+    FORBIDDEN,
+    FORBIDDEN_ADVICE,
+    REFUSALS,
+    RESET_ADVICE,
+    RESETS,
+)
 from devward.ctl.advice_reclaim import BLOCKED_ADVICE, LIMIT_ADVICE, NO_ADVICE, WHY_ADVICE
 from devward.ctl.step import Advice
 
+_CHANGE = "change that an administrator asked for"
 #: By what it is about, in the order in which it is told.
 _ABOUT = (
     ("vNPU", WHY_ADVICE),
@@ -18,6 +29,7 @@ _ABOUT = (
     ("vNPU that was to be destroyed", NO_ADVICE),
     ("vNPU that the broker was asked to destroy", {code: advice for code, (_, advice) in REFUSALS.items()}),
     ("vNPU that waits, or was to be destroyed", RESET_ADVICE),
+    (_CHANGE, CHANGE_ADVICE),
 )
 _BY_LIBRARY = "vNPU that the library was called for"
 
@@ -35,7 +47,7 @@ def codes() -> list[str]:
 def meanings(code: str) -> list[tuple[str, str, Advice]]:
     """Return what a code is about, its sentence and the advice; a word that is a code twice has two."""
     if text := _called(code):
-        return [(_BY_LIBRARY, text, CALLED_ADVICE)]
+        return [(_BY_LIBRARY, text, FORBIDDEN_ADVICE if code.endswith(f"-{FORBIDDEN}") else CALLED_ADVICE)]
     return [(about, _texts(about)[code], advice[code]) for about, advice in _ABOUT if code in advice]
 
 
@@ -74,6 +86,8 @@ def _texts(about: str) -> Mapping[str, str]:
         return {code: text for code, (text, _) in REFUSALS.items()}
     if about == "vNPU that waits, or was to be destroyed":
         return RESETS
+    if about == _CHANGE:
+        return dict.fromkeys(CHANGE_ADVICE, NOT_SAVED)
     from devward.reclaim.contract import NO_TEXT
 
     return {str(code): text for code, text in NO_TEXT.items()}

@@ -101,7 +101,7 @@ def counters(told: Reclaim) -> list[str]:
 def left_by(leak: Leak) -> str:
     """Say whose Pods left what lies about unused."""
     if not leak.uid:
-        return "no Pod that is known"
+        return "no one owner that is known"
     return f"{printable(leak.kind) or 'Pod'} {printable(leak.owner, 320) or printable(leak.uid)}"
 
 

@@ -43,8 +43,10 @@ def value(given: object) -> object:
     return given
 
 
+#: What makes Pods may have an everyday word for its name, which is replaced only where it stands with its namespace.
+_OWNER: Final = "owner_name"
 #: Members whose value is the UID or the name of a Pod or of what makes Pods, and the ones that list UIDs.
-_POD_MEMBERS: Final = frozenset({"uid", "pod_uid", "pod", "owner_name"})
+_POD_MEMBERS: Final = frozenset({"uid", "pod_uid", "pod", _OWNER})
 _POD_LISTS: Final = frozenset({"claims", "suspects"})
 #: The UID of a Pod, or the name of a source, which is shorter.
 _WHO: Final = "who"
@@ -79,14 +81,16 @@ class Pods:
             return [self.value(item) for item in given]
         if not isinstance(given, Mapping):
             return given
-        uid, pod = given.get("uid"), given.get("pod", given.get("owner_name"))
-        if isinstance(uid, str) and isinstance(pod, str) and uid and pod:
-            self._learn(pod, self._learn(uid))
+        uid = given.get("uid")
+        for member in ("pod", _OWNER):
+            name = given.get(member)
+            if isinstance(uid, str) and isinstance(name, str) and uid and name:
+                self._learn(name, self._learn(uid), is_whole=member == _OWNER)
         return {name: self._member(name, item) for name, item in given.items()}
 
     def _member(self, name: object, item: object) -> object:
         if isinstance(item, str) and item and (name in _POD_MEMBERS or (name == _WHO and len(item) >= _MIN_UID)):
-            return self._learn(item)
+            return self._learn(item, is_whole=name == _OWNER)
         if isinstance(item, list | tuple):
             if name in _POD_LISTS:
                 return [self._learn(one) if isinstance(one, str) and one else self.value(one) for one in item]
@@ -131,12 +135,13 @@ class Pods:
         number = self._numbers.get(bare.lower())
         return None if number is None else number + word[len(bare) :]
 
-    def _learn(self, name: str, number: str = "") -> str:
+    def _learn(self, name: str, number: str = "", *, is_whole: bool = False) -> str:
+        """Return the number that stands for a UID, or for NAMESPACE/NAME and, if it is not `is_whole` alone, for the NAME."""
         if name.lower() not in self._numbers and not number:
             self._count += 1
             number = f"[pod {self._count}]"
         known = self._numbers.setdefault(name.lower(), number)
         _, _, bare = name.partition("/")
-        if len(bare) >= _MIN_NAME:
+        if not is_whole and len(bare) >= _MIN_NAME:
             self._numbers.setdefault(bare.lower(), known)
         return known

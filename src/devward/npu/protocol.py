@@ -273,7 +273,8 @@ _TIME: Final = integer(0, (1 << 63) - 1)
 def _fields(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass. Everything in it is one, a tuple, or plain already; each becomes JSON when it is its turn.
 
-    They are the parameters of its __init__, whose names every dataclass keeps in __match_args__: an answer has thousands of such objects.
+    All are positional parameters of its __init__, whose names every dataclass keeps in __match_args__: an answer has thousands of such
+    objects. One that was not would be missing, and the other side refuse the message.
     """
     return {name: getattr(value, name) for name in value.__match_args__}
 
