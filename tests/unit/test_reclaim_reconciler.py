@@ -589,6 +589,8 @@ def test_the_breaker_latches_before_anything_is_destroyed_and_only_its_release_e
     async def test(scene: Scene) -> None:
         await scene.wait(660)
         assert scene.destroyed == []
+        # It does not take a fresh look to see it.
+        assert scene.outcomes() == []
         assert scene.reconciler.standing.permission.reasons == (Blocked.MASS_RECLAIM.value,)
         assert len(scene.records("mass-reclaim")) == 1
         assert scene.world.kept[-1][0].is_latched
