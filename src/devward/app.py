@@ -20,6 +20,7 @@ from devward.cdi.reconciler import CdiReconciler, PassRequest
 from devward.cdi.sources import HypervisorSource, qualified
 from devward.clock import Clock
 from devward.cluster.room import ClusterRoom
+from devward.collector import settle
 from devward.config import LoadedConfig
 from devward.devices import registry as devices
 from devward.devices.health import DeviceState, sentence
@@ -138,6 +139,7 @@ class Daemon:
             has_pinned=lambda: self._pins.has_vnpus,
             judge=self._judge,
             on_change=self._owners_changed,
+            on_loaded=settle,
         )
         self._reclaim = ReclaimRoom(
             self._loaded.config.reclaim,

@@ -93,6 +93,22 @@ print(json.dumps([configuration.__name__, rest.__name__, "CoreV1Api" in dir(sys.
     assert run(code) == ["kubernetes.client.configuration", "kubernetes.client.rest", True]
 
 
+def test_it_is_told_once_when_the_first_of_the_process_is_loaded() -> None:
+    code = """
+import gc, json, sys
+from devward.cluster.api_library import Library
+from devward.collector import settle
+told = []
+libraries = [Library(lambda: told.append("urllib3" in sys.modules)) for _ in range(2)]
+for library in libraries * 2:
+    library.load()
+loaded = gc.get_freeze_count()
+settle()
+print(json.dumps([told, loaded, gc.get_freeze_count() > 1000]))
+"""
+    assert run(code) == [[True], 0, True]
+
+
 def test_a_library_that_was_loaded_before_is_taken() -> None:
     code = """
 import json, kubernetes.client.rest

@@ -5,12 +5,12 @@ its REST client need 12 and 5 MB. It reads a kubeconfig too, but once for all: a
 kubeconfig are left in files of /tmp, and programs named there are started unasked and without a limit of time. credentials.py does that.
 """
 
-import gc
 import importlib
 import importlib.util
 import sys
 import threading
 import types
+from collections.abc import Callable
 from typing import Any, Final
 
 from devward.cluster.api_result import ApiError, ApiFault
@@ -22,8 +22,9 @@ _PACKAGES: Final = ("kubernetes", "kubernetes.client", "kubernetes.utils")
 class Library:
     """The library, loaded with the first call. May be shared by threads."""
 
-    def __init__(self) -> None:
-        """Load nothing yet."""
+    def __init__(self, on_loaded: Callable[[], None] | None = None) -> None:
+        """Load nothing yet. `on_loaded` is called, by the thread that loads it, after the first load in this process."""
+        self._on_loaded = on_loaded
         self._lock = threading.Lock()
         self._loaded: tuple[Any, Any, Any] | None = None
 
@@ -37,10 +38,8 @@ class Library:
                     self._loaded = _load()
                 except ImportError as error:
                     raise ApiError(ApiFault.LIBRARY_MISSING, str(error)) from None
-                if is_first:
-                    # What is there by now, modules above all, stays: the collector need not go through it again with every look.
-                    gc.collect()
-                    gc.freeze()
+                if is_first and self._on_loaded is not None:
+                    self._on_loaded()
             return self._loaded
 
 

@@ -99,8 +99,12 @@ class Gatherer:
         clock: Clock,
         ask_about: Callable[[Picture], frozenset[str]],
         readers: Readers | None = None,
+        on_loaded: Callable[[], None] | None = None,
     ) -> None:
-        """Ask nothing yet. `worker` reads files, `ask_about` returns the names of the vNPUs whose users are worth a search of the host."""
+        """Ask nothing yet. `worker` reads files, `ask_about` returns the names of the vNPUs whose users are worth a search of the host.
+
+        `on_loaded` is as in Library.
+        """
         self._config = config
         self._npus = npus
         self._worker = worker
@@ -113,7 +117,7 @@ class Gatherer:
         self._was_none_named = False
         #: Why the kubelet is not known; only while it is not.
         self._no_kubelet = Failure(KubeletDoubt.NOT_FOUND.value, SENTENCES[KubeletDoubt.NOT_FOUND])
-        self.library = Library()
+        self.library = Library(on_loaded)
         #: How the API server is asked; None: not yet.
         self.settings: ApiSettings | None = None
 

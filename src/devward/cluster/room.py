@@ -41,11 +41,12 @@ class ClusterRoom:
         has_pinned: Callable[[], bool],
         judge: "Callable[[], Judge]",
         on_change: Callable[[], None],
+        on_loaded: Callable[[], None] | None = None,
     ) -> None:
         """Load nothing yet.
 
         `has_pinned` tells whether a vNPU is pinned, which may only be offered while no Pod claims its NPU. `judge` returns what judges
-        every look.
+        every look. `on_loaded` is called by another thread, once the library for the API server is loaded.
         """
         self._config = config
         self._npus = npus
@@ -54,6 +55,7 @@ class ClusterRoom:
         self._has_pinned = has_pinned
         self._judge = judge
         self._on_change = on_change
+        self._on_loaded = on_loaded
         self._watcher: OwnersWatcher | None = None
         self._reconfigure: Callable[[ClusterConfig], None] = lambda _: None
         self._workers: tuple[Worker, ...] = ()
@@ -201,7 +203,9 @@ class ClusterRoom:
         reader, saver = Worker("cluster"), Worker("owners")
         self._workers = (reader, saver)
         judge = self._judge()
-        gatherer = Gatherer(self._config, self._npus, worker=reader, clock=self._clock, ask_about=judge.ask_about)
+        gatherer = Gatherer(
+            self._config, self._npus, worker=reader, clock=self._clock, ask_about=judge.ask_about, on_loaded=self._on_loaded
+        )
         self._reconfigure = gatherer.configure
         return owners.OwnersWatcher(
             gatherer,

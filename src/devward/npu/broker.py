@@ -11,7 +11,6 @@ ends the whole process, and the next connection starts another. Only a call that
 import argparse
 import contextlib
 import errno
-import gc
 import logging
 import os
 import select
@@ -25,6 +24,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from devward import __version__, names
+from devward.collector import settle
 from devward.journal import Journal
 from devward.logs import Logs
 from devward.notify import Notifier
@@ -223,9 +223,8 @@ def serve(options: Options, variables: MutableMapping[str, str]) -> int:
     Logs(Journal(options.journal_socket, stderr=sys.stderr, identifier=names.BROKER_SYSLOG_IDENTIFIER), "info")
     with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as name:
         name.write("devward-dcmi")
-    # What was imported stays: the collector need not go through it again with every look at the host.
-    gc.collect()
-    gc.freeze()
+    # With every look at the host what was imported would be gone through.
+    settle()
     return Broker(listener, options, Notifier(variables, monotonic=time.monotonic)).run()
 
 
