@@ -21,10 +21,10 @@ VISIBLE: Final = "ASCEND_VISIBLE_DEVICES"
 SPECS: Final = "ASCEND_VNPU_SPECS"
 
 _UID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,127}", re.ASCII)
-#: A static Pod's UID is an MD5 sum, and can never be an ordinary Pod's.
-#: A kind is a name of Go, and short (apimachinery validates it as a DNS label without regard to case).
+#: The kind of an object is at most so long, as the label of a name of the Domain Name System; names are as whole ones.
 _KIND: Final = re.compile(r"[A-Za-z][0-9A-Za-z]{0,62}", re.ASCII)
 _NAME_LIMIT: Final = 253
+#: A static Pod's UID is an MD5 sum, and can never be an ordinary Pod's.
 _STATIC_UID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _HASH: Final = "kubernetes.io/config.hash"
