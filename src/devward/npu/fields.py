@@ -27,7 +27,7 @@ class Malformed(Exception):
 
 
 class Fields:
-    """The members of one object, taken one by one; `end` makes sure that nothing is left."""
+    """The members of one object, taken one by one where one says what the others are; `end` makes sure that nothing is left."""
 
     def __init__(self, value: Any, name: str = "the message") -> None:
         """Take an object. Malformed: it is none."""
@@ -157,10 +157,7 @@ def several(check: Check[_T], limit: int) -> Check[tuple[_T, ...]]:
 
 
 def record(name: str, make: Callable[..., _T], **checks: Check[Any]) -> Check[_T]:
-    """Return a check for an object with exactly these members, which `make` takes by their names.
-
-    As Fields, for what an answer has a thousand of.
-    """
+    """Return a check for an object with exactly these members, which `make` takes by their names."""
 
     def checked(value: Any) -> _T:
         if not isinstance(value, dict):

@@ -20,7 +20,7 @@ from devward.cluster.statement import (
     VnpuSight,
     contradiction,
 )
-from devward.npu.fields import U32, U64, Fields, Malformed, boolean, integer, member, optional, pattern, record, several, text
+from devward.npu.fields import U32, U64, Malformed, boolean, integer, member, optional, pattern, record, several, text
 
 #: As many ids of vNPUs there are.
 VNPU_LIMIT: Final = LAST_VDEV - FIRST_VDEV + 1
@@ -63,46 +63,9 @@ def asked_vnpus(value: Any) -> tuple[AskedVnpu, ...]:
     return found
 
 
-def statement(value: Any) -> Statement:
-    """Read a statement. Malformed, also for one that contradicts itself."""
-    fields = Fields(value, "statement")
-    result = Statement(
-        vnpus=fields.take("vnpus", several(_SIGHT, VNPU_LIMIT)),
-        pods=fields.take("pods", several(_POD, POD_LIMIT)),
-        others=fields.take("others", _FINDING),
-        others_containers=fields.take("others_containers", _FINDING),
-        containers=fields.take("containers", several(_CONTAINER, CONTAINER_LIMIT)),
-        descriptors=fields.take("descriptors", optional(_source)),
-        bundles=fields.take("bundles", _source),
-        cgroups=fields.take("cgroups", _source),
-        uda=fields.take("uda", _source),
-        kubelet=fields.take("kubelet", _kubelet_source),
-    )
-    fields.end()
-    if problem := contradiction(result):
-        raise Malformed(problem)
-    return result
-
-
-def _doubt(value: Any) -> Doubt:
-    fields = Fields(value, "doubt")
-    result = Doubt(
-        fields.take("code", pattern(_CODE)), fields.take("subject", text(SUBJECT_LENGTH)), fields.take("error", integer(0, _LAST_ERROR))
-    )
-    fields.end()
-    return result
-
-
-_DOUBTS: Final = several(_doubt, DOUBT_LIMIT)
-
-
-def _source(value: Any) -> SourceSight:
-    fields = Fields(value, "source")
-    result = SourceSight(fields.take("state", member(SourceState)), fields.take("doubts", _DOUBTS), fields.take("more", _U32))
-    fields.end()
-    return result
-
-
+_DOUBT: Final = record("doubt", Doubt, code=pattern(_CODE), subject=text(SUBJECT_LENGTH), error=integer(0, _LAST_ERROR))
+_DOUBTS: Final = several(_DOUBT, DOUBT_LIMIT)
+_SOURCE: Final = record("source", SourceSight, state=member(SourceState), doubts=_DOUBTS, more=_U32)
 _SIGHT: Final = record(
     "vnpu",
     VnpuSight,
@@ -127,29 +90,39 @@ _CONTAINER: Final = record(
     has_all_devices=boolean,
     has_a_major=boolean,
 )
+_KUBELET: Final = record(
+    "kubelet",
+    KubeletSight,
+    pid=integer(1, (1 << 31) - 1),
+    started=integer(0, U64),
+    command=_NAME,
+    root_name=_PATH,
+    plugins_name=_PATH,
+    root_directory=_PATH,
+    plugins_directory=_PATH,
+    kubeconfig=_PATH_OR_NONE,
+    kubeconfig_problem=text(PROBLEM_LENGTH),
+)
+_KUBELET_SOURCE: Final = record("kubelet", KubeletSource, state=member(SourceState), kubelet=optional(_KUBELET), doubts=_DOUBTS)
+_STATEMENT: Final = record(
+    "statement",
+    Statement,
+    vnpus=several(_SIGHT, VNPU_LIMIT),
+    pods=several(_POD, POD_LIMIT),
+    others=_FINDING,
+    others_containers=_FINDING,
+    containers=several(_CONTAINER, CONTAINER_LIMIT),
+    descriptors=optional(_SOURCE),
+    bundles=_SOURCE,
+    cgroups=_SOURCE,
+    uda=_SOURCE,
+    kubelet=_KUBELET_SOURCE,
+)
 
 
-def _kubelet_source(value: Any) -> KubeletSource:
-    fields = Fields(value, "kubelet")
-    result = KubeletSource(
-        fields.take("state", member(SourceState)), fields.take("kubelet", optional(_kubelet)), fields.take("doubts", _DOUBTS)
-    )
-    fields.end()
-    return result
-
-
-def _kubelet(value: Any) -> KubeletSight:
-    fields = Fields(value, "kubelet")
-    result = KubeletSight(
-        pid=fields.take("pid", integer(1, (1 << 31) - 1)),
-        started=fields.take("started", integer(0, U64)),
-        command=fields.take("command", _NAME),
-        root_name=fields.take("root_name", _PATH),
-        plugins_name=fields.take("plugins_name", _PATH),
-        root_directory=fields.take("root_directory", _PATH),
-        plugins_directory=fields.take("plugins_directory", _PATH),
-        kubeconfig=fields.take("kubeconfig", _PATH_OR_NONE),
-        kubeconfig_problem=fields.take("kubeconfig_problem", text(PROBLEM_LENGTH)),
-    )
-    fields.end()
+def statement(value: Any) -> Statement:
+    """Read a statement. Malformed, also for one that contradicts itself."""
+    result = _STATEMENT(value)
+    if problem := contradiction(result):
+        raise Malformed(problem)
     return result
