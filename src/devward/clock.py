@@ -16,6 +16,10 @@ class Clock:
         """Seconds of CLOCK_BOOTTIME, which counts on while the host is suspended."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
+    def apart(self) -> float:
+        """Seconds by which CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC: for how long the host was suspended since it was started."""
+        return self.boottime() - self.monotonic()
+
     def realtime_usec(self) -> int:
         """Microseconds of CLOCK_REALTIME."""
         return time.time_ns() // 1000

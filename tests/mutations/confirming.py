@@ -78,7 +78,7 @@ RULES: Final = (
     Rule("4.4 looks keep no step with anything", CADENCE, "(1 + SPREAD * chance)", "1"),
     Rule("4.4 an interval is counted from a complete look", CADENCE, "max(began, looked_at)", "began"),
     Rule("4.2 the Lease is looked at within its bound", CADENCE, ", began + interval * MOST)", ", float('inf'))"),
-    Rule("4.4 a suspension is noticed", OWNERS, " and apart - before > _SUSPENDED)", " and apart < before)"),
+    Rule("4.4 a suspension is noticed", OWNERS, " and apart - before > SUSPENDED_SECONDS)", " and apart < before)"),
     Rule(
         "4.4 a change of mode begins every wait anew",
         RECONCILER,

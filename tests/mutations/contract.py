@@ -109,13 +109,13 @@ RULES: Final = (
     Rule(
         "4.5.2 a suspension while the fresh look is taken counts, too",
         RECONCILER,
-        "        before, apart = self._progress, self._apart()\n        seen = await again()\n",
-        "        before = self._progress\n        seen = await again()\n        apart = self._apart()\n",
+        "        before, apart = self._progress, self._clock.apart()\n        seen = await again()\n",
+        "        before = self._progress\n        seen = await again()\n        apart = self._clock.apart()\n",
     ),
     Rule(
         "4.4 a suspension since the fresh look keeps a vNPU",
         CONTRACT,
-        "    if apart - prepared.apart > _SUSPENDED:\n",
+        "    if apart - prepared.apart > SUSPENDED_SECONDS:\n",
         "    if apart - prepared.apart > FRESH_SECONDS:\n",
     ),
     Rule(

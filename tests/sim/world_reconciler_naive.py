@@ -25,7 +25,9 @@ class _NoFreshLook(Watched):
         expected = self.daemon.expected(due.identity)
         if look is None or seen is None or sequence is None or judgement is None or expected is None:
             return True
-        prepared = contract.Prepared(contract.Chosen(due, sequence), expected, judgement, look.begun + self._apart(), self._apart())
+        prepared = contract.Prepared(
+            contract.Chosen(due, sequence), expected, judgement, look.begun + self._clock.apart(), self._clock.apart()
+        )
         await asyncio.get_running_loop().create_task(self._destroy(prepared, look, seen))
         return True
 
@@ -82,10 +84,25 @@ class NoticesAtLooksOnly(Reconciled):
     reconciler_type = _NoticesAtLooksOnly
 
 
+class _StandingClock(Clock):
+    """Another one, whose CLOCK_BOOTTIME stands still as the monotonic one does."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def boottime(self) -> float:
+        return self._clock.monotonic()
+
+    def realtime_usec(self) -> int:
+        return self._clock.realtime_usec()
+
+
 class _ClockStandsStill(Watched):
     def __init__(self, config: ReclaimConfig, warden: Warden, audit: Audit, clock: Clock, new_id: Callable[[], str]) -> None:
-        clock.boottime = clock.monotonic  # type: ignore[method-assign]
-        super().__init__(config, warden, audit, clock, new_id)
+        super().__init__(config, warden, audit, _StandingClock(clock), new_id)
 
 
 class ClockStandsStill(Reconciled):

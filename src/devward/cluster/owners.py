@@ -22,7 +22,7 @@ from devward.cluster.gatherer import Gathered, Gatherer, nothing_gathered
 from devward.cluster.keeping import Keeping
 from devward.cluster.observations import Look, sentence
 from devward.cluster.ownership import Ownership
-from devward.cluster.parts import SnapshotBounds
+from devward.cluster.parts import SUSPENDED_SECONDS, SnapshotBounds
 from devward.cluster.podlist import parse_pod_list
 from devward.cluster.podmemory import PodListReader
 from devward.cluster.readings import ReadPods, allocations_of
@@ -37,8 +37,6 @@ from devward.worker import Worker, WorkerHung
 
 #: Seconds that keeping may take.
 SAVE_SECONDS: Final = 5.0
-#: Seconds by which the two clocks may differ more than before without a suspension.
-_SUSPENDED: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -310,9 +308,9 @@ class OwnersWatcher:
         return Moment(self._clock.monotonic(), self._clock.realtime_usec())
 
     def _see_suspension(self) -> None:
-        apart = self._clock.boottime() - self._clock.monotonic()
+        apart = self._clock.apart()
         before, self._clocks = self._clocks, apart
-        self._resumed = self._resumed or (before is not None and apart - before > _SUSPENDED)
+        self._resumed = self._resumed or (before is not None and apart - before > SUSPENDED_SECONDS)
 
     # --- what is kept --------------------------------------------------------------------------------------------------
     async def _load(self) -> Recollection | None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from devward.cluster.answers import Answer, Failure
 from devward.cluster.checkpoint import CheckpointReading
@@ -67,6 +67,10 @@ class HostFacts:
     boot_id: str
     #: Every id by which the kubelet may call this machine: /etc/machine-id, and the firmware's.
     machine_ids: frozenset[str]
+
+
+#: Seconds by which the two clocks may be further apart than before (Clock.apart) without a suspension.
+SUSPENDED_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from devward.cluster.parts import SUSPENDED_SECONDS
 from devward.cluster.views import CardState
 from devward.npu.facts import Expected
 from devward.npu.numbering import vfid_of, window
@@ -24,8 +25,6 @@ from devward.reclaim.verdict import Judgement, judge
 
 #: How old the oldest part of the fresh evidence may be when the broker is asked, in seconds.
 FRESH_SECONDS: Final = 30.0
-#: Seconds by which the two clocks may come apart since the fresh evidence was asked for without a suspension.
-_SUSPENDED: Final = 1.0
 
 
 class No(StrEnum):
@@ -161,7 +160,7 @@ def kept_since(prepared: Prepared, interruptions: Collection[Interruption], pins
     now: the next look begins every wait anew after a suspension, and may come too late for this one.
     """
     identity = prepared.chosen.due.identity
-    if apart - prepared.apart > _SUSPENDED:
+    if apart - prepared.apart > SUSPENDED_SECONDS:
         return Refuse(Cut.RESUMED.value, NO_TEXT[No.INTERRUPTED])
     if broken := next((one for one in interruptions if one.breaks(identity)), None):
         return Refuse(broken.cut.value, NO_TEXT[No.INTERRUPTED])

@@ -367,7 +367,7 @@ class Reconciler:
         if sequence is None:
             self._refused(due, contract.No.EVENTS_UNREAD.value, contract.NO_TEXT[contract.No.EVENTS_UNREAD])
             return True
-        before, apart = self._progress, self._apart()
+        before, apart = self._progress, self._clock.apart()
         seen = await again()
         fresh = self._look(seen)
         controls = await self._controls(seen)
@@ -434,7 +434,7 @@ class Reconciler:
                     is_intent_taken=act.taken,
                 )
                 if isinstance(last, Go):
-                    return contract.kept_since(prepared, self._interruptions, self._warden.pins(), self._apart())
+                    return contract.kept_since(prepared, self._interruptions, self._warden.pins(), self._clock.apart())
                 return last
 
             if (no := await last_word()) is not None:
@@ -446,10 +446,6 @@ class Reconciler:
                 act.succeed(f"{what} was destroyed; to make it again: {told['recreate']}", evidence=told)
             else:
                 act.fail(what_came.reason, f"{what}: {what_came.result}. {what_came.sentence}")
-
-    def _apart(self) -> float:
-        """Return by how many seconds CLOCK_BOOTTIME is ahead of the monotonic clock, which stands still while the host is suspended."""
-        return self._clock.boottime() - self._clock.monotonic()
 
     def _conclude(self, prepared: Prepared, what_came: Aftermath, request_id: str) -> None:
         identity, now = prepared.chosen.due.identity, self._clock.monotonic()
