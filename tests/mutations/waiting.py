@@ -18,7 +18,7 @@ RULES: Final = (
     Rule(
         "V2 what a snapshot could not tell begins every wait in its scope anew",
         CONFIRMATION,
-        "resets = self._look.snapshot.resets if self._look.snapshot is not None else ()",
+        "resets = look.snapshot.resets if look.snapshot is not None else ()",
         "resets = ()",
     ),
     Rule(

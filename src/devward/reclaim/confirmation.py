@@ -30,9 +30,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from devward.cluster.claims import Standing
-from devward.cluster.observations import Scope
 from devward.reclaim.look import Cut, Look, VnpuFacts
-from devward.reclaim.shield import concerns, shield
+from devward.reclaim.shield import concerns, reaches, shield
 
 #: Pods that are kept for a vNPU.
 MAX_SUSPECTS: Final = 8
@@ -198,12 +197,9 @@ class _Step:
         self._is_back = last is not None and look.at < last
         self._now = look.at if last is None else max(look.at, last)
         cards = look.snapshot.cards if look.snapshot is not None else ()
-        resets = self._look.snapshot.resets if self._look.snapshot is not None else ()
+        resets = look.snapshot.resets if look.snapshot is not None else ()
         #: By card, the resets that may concern its vNPUs.
-        self._resets = {
-            name: tuple(reset for reset in resets if reset.scope is Scope.NODE or reset.card in ("", name))
-            for name in {vnpu.card for vnpu in look.vnpus}
-        }
+        self._resets = {name: tuple(reset for reset in resets if reaches(reset, name)) for name in {vnpu.card for vnpu in look.vnpus}}
         #: By card, the claims of Pods that could not start.
         self._candidates = {card.name: tuple(claim for claim in card.claims if claim.standing is Standing.CANDIDATE) for card in cards}
 

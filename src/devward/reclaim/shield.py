@@ -63,12 +63,17 @@ def standing(vnpu: VnpuFacts, card: CardState) -> Standing:
     return card.protection_if_clean if vnpu.descriptors is Finding.CLEAN else card.protection
 
 
+def reaches(reset: Reset, card: str) -> bool:
+    """Whether a reset of a snapshot is of a card: of this one by its name, of all of them, or of the node."""
+    return reset.scope is Scope.NODE or reset.card in ("", card)
+
+
 def concerns(reset: Reset, vnpu: VnpuFacts, look: Look) -> bool:
     """Whether a reset of a snapshot sets this vNPU back."""
+    if not reaches(reset, vnpu.card):
+        return False
     if reset.scope is Scope.NODE or not reset.card:
         return True
-    if reset.card != vnpu.card:
-        return False
     if reset.unless_clean and vnpu.descriptors is Finding.CLEAN:
         return False
     # Where every card is reclaimed on, that HAMi does not hand it out sets nothing back.
