@@ -119,7 +119,7 @@ CALLED_ADVICE: Final = Advice(
     (HISTORY, BROKER),
 )
 #: The same where the library permits it to nobody who asks as the broker does.
-FORBIDDEN: Final = "8002"
+FORBIDDEN: Final = "destroy-8002"
 FORBIDDEN_ADVICE: Final = Advice(
     "The surroundings of the broker's service are at fault. Nothing is destroyed any more, and this does not end by itself.",
     BLOCKED_ADVICE["destroying-not-permitted"].steps,

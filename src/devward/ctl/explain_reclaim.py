@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from devward.ctl.advice_destroying import RESETS
 from devward.ctl.advice_reclaim import BLOCKED_ADVICE, KEEP, SOONER, STOP, WHY_ADVICE, filled
 from devward.ctl.explanation import Explanation
 from devward.ctl.facts import Manager
@@ -47,7 +46,7 @@ _NOT_NOW: Final[Mapping[str, str]] = MappingProxyType(
 def say_code(code: str) -> str:
     """Return a sentence for any code that a verdict or an outcome can have, with the code; the code alone where there is none."""
     row = None
-    text = _OUTCOMES.get(code) or RESETS.get(code) or sentence(code)
+    text = _OUTCOMES.get(code) or sentence(code)
     if not text and code in list(Reason):
         text = REASON_TEXT[Reason(code)]
     if not text:

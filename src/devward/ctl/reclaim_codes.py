@@ -47,7 +47,7 @@ def codes() -> list[str]:
 def meanings(code: str) -> list[tuple[str, str, Advice]]:
     """Return what a code is about, its sentence and the advice; a word that is a code twice has two."""
     if text := _called(code):
-        return [(_BY_LIBRARY, text, FORBIDDEN_ADVICE if code.endswith(f"-{FORBIDDEN}") else CALLED_ADVICE)]
+        return [(_BY_LIBRARY, text, FORBIDDEN_ADVICE if code == FORBIDDEN else CALLED_ADVICE)]
     return [(about, _texts(about)[code], advice[code]) for about, advice in _ABOUT if code in advice]
 
 

@@ -54,7 +54,7 @@ class Leaks:
 
 def leaks(history: History) -> Leaks:
     """Return what lies about unused by the last look. Somebody left it where nobody else could have."""
-    leaked = [entry for entry in history.present.values() if entry.verdict in _LEAKED]
+    leaked = _leaked(history)
     by_card = sorted(_by((entry.card, entry) for entry in leaked), key=lambda leak: (-leak.count, leak.of))
     by_owner = sorted(_by((Left(entry.left_by, entry.card), entry) for entry in leaked), key=_order)
     return Leaks(tuple(by_card), tuple(by_owner[:MAX_LEFT]), len(by_owner[MAX_LEFT:]))
@@ -62,7 +62,7 @@ def leaks(history: History) -> Leaks:
 
 def leaked_cores(history: History) -> float:
     """Return the AI cores that nobody can use."""
-    return sum(leak.cores for leak in leaks(history).by_card)
+    return sum(max(0.0, entry.cores) for entry in _leaked(history))
 
 
 def described(history: History, *, full: bool) -> dict[str, Any]:
@@ -73,6 +73,10 @@ def described(history: History, *, full: bool) -> dict[str, Any]:
         "by_owner": [{**_owner(leak.of.by, full=full), "card": leak.of.card, **_told(leak)} for leak in found.by_owner],
         "more": found.more,
     }
+
+
+def _leaked(history: History) -> list[Entry]:
+    return [entry for entry in history.present.values() if entry.verdict in _LEAKED]
 
 
 def _by(keyed: Iterable[tuple[K, Entry]]) -> list[Leak[K]]:
