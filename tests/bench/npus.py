@@ -189,7 +189,6 @@ def _spent(pid: int) -> tuple[float, float]:
 def _memory(node: _Node) -> Figures:
     for name, pid, limit in (("daemon", node.process.pid, 90), ("broker", node.broker, 16)):
         used = memory(pid)
-        # What the program adds that injects the environment is measured with it: some 1.2 MB.
         note = f"{used['private']:.1f} MB of it private; peak RSS {used['peak']:.1f} MB"
         yield Figure(f"npus {node.size}: {name}'s PSS", "MB", [used["pss"]], Bar("median", limit), note)
 

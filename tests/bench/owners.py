@@ -1,8 +1,8 @@
 """What it costs to know who owns the vNPUs of a full node: the daemon's looks, and the broker's share of them, by the processor's time.
 
 The daemon's times are divided, so that there is a look a second; each does what it does once a minute elsewhere. The API server, with TLS,
-is a stand-in in the bench's own process. The host is a tree of files. The Pods protect
-every card, so that no vNPU is searched for in the processes' descriptors: what that costs is a measurement of its own (descriptors).
+is a stand-in in the bench's own process. The host is a tree of files. The Pods protect every card, so that no vNPU is searched for in the
+processes' descriptors: what that costs is a measurement of its own (descriptors).
 
 From one look to the next some of the Pods change, as they do where containers fail and are tried again.
 """
@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bench.figure import Bar, Figure, Figures
 from bench.npus import RESIDENT
@@ -110,8 +111,8 @@ def _known(owned: OwnedNode, dies: list[str]) -> bool:
     """Whether nothing is unknown of the node any more and HAMi manages its cards; it reports once more."""
     owned.beat("11")
     owned.api.bodies["node"] = registered(owned.api.bodies["node"], dies)
-    said = owned.daemon.describe()["ownership"]
-    if not isinstance(said, dict) or said["blocked"]:
+    said = _ownership(owned)
+    if not said or said["blocked"]:
         return False
     return len(said["cards"]) == len(dies) and all(card["claims"] and card["managed"] == "managed" for card in said["cards"])
 
@@ -140,7 +141,7 @@ def _whole(owned: OwnedNode, dies: list[str], count: int) -> Figures:
         taken = {name: (after[name] - before[name]) / looks for name in before}
         for name, value in (*taken.items(), ("both", sum(taken.values()))):
             values[name].append(value)
-    if owned.daemon.describe()["ownership"]["host"].get("descriptors"):  # type: ignore[index, union-attr]
+    if _ownership(owned)["host"].get("descriptors"):
         raise Broken("vNPUs are searched for, whose cost is measured apart")
     note = f"{PODS} Pods, {CHANGING} of them changed, {2 * PODS} bundles, {CARDS} x {PER_CARD} idle vNPUs; the list of NPUs is in it"
     yield Figure("owners: CPU of a whole look", "ms", values["both"], WHOLE, note, n=count * LOOKS)
@@ -175,5 +176,11 @@ def _without_idle(owned: OwnedNode, count: int) -> Figures:
 
 
 def _listed(owned: OwnedNode) -> bool:
+    said = _ownership(owned)
+    return bool(said["asked"]) if said else True
+
+
+def _ownership(owned: OwnedNode) -> dict[str, Any]:
+    """Return what the daemon describes of who owns what; empty: nothing yet."""
     said = owned.daemon.describe()["ownership"]
-    return bool(said["asked"]) if isinstance(said, dict) else True
+    return said if isinstance(said, dict) else {}

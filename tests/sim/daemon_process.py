@@ -134,8 +134,8 @@ class DaemonProcess:
         self._private_devices = private_devices
         self._watchdog_usec = watchdog_usec
         self._setup = setup
-        self._interpreter = tuple(python)
-        self._python = (*python, *program)
+        self._python = tuple(python)
+        self._program = tuple(program)
         self._owns_bus = bus is None
         directory.chmod(0o755)
         self.write_config(config)
@@ -170,8 +170,8 @@ class DaemonProcess:
         if self._watchdog_usec is not None:
             environment["WATCHDOG_USEC"] = str(self._watchdog_usec)
         command = [
-            *(self._interpreter if program else ()),
-            *(program or self._python),
+            *self._python,
+            *(program or self._program),
             "--config",
             str(self.config_file),
             "--bus",

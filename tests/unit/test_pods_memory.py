@@ -12,6 +12,7 @@ from devward.cluster import podmemory
 from devward.cluster.answer import AnswerError, AnswerProblem
 from devward.cluster.podlist import PodList, parse_pod_list
 from devward.cluster.podmemory import PodListReader
+from devward.cluster.readings import ReadPods
 from sim.pod_desk import RUNNING, listing, pod, waiting
 from sim.recorded_cluster import NODE, STATES, pods_of
 
@@ -24,9 +25,9 @@ def some(*uids: str, **changed: dict[str, Any]) -> bytes:
     return json.dumps(json.loads(listing(*items)), separators=(",", ":")).encode()
 
 
-def outcome(read: Any, data: bytes, node: str = NODE) -> "PodList | AnswerProblem":
+def outcome(read: ReadPods, data: bytes, node: str = NODE) -> "PodList | AnswerProblem":
     try:
-        return read(data, node)  # type: ignore[no-any-return]
+        return read(data, node)
     except AnswerError as error:
         return error.problem
 

@@ -462,7 +462,7 @@ def test_pins_that_may_be_missing_stop_all_until_an_administrator_enforces(play:
 
 
 # --- what is kept ---------------------------------------------------------------------------------------------------------
-def test_a_damaged_file_stops_all_until_an_administrator_enforces(play: Play) -> None:
+def test_a_damaged_file_stops_all_until_an_administrator_enforces(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(desk: Desk) -> None:
         desk.file.write_text("{")
         await desk.wait(13)
@@ -472,7 +472,12 @@ def test_a_damaged_file_stops_all_until_an_administrator_enforces(play: Play) ->
         assert desk.file.read_text() == "{"
         shown: list[list[str]] = []
         noticed = desk.reconciler.noticed
-        desk.reconciler.noticed = lambda: (noticed(), shown.append([code for code, _ in desk.room.blocked]))[-1]  # type: ignore[method-assign]
+
+        def showing() -> None:
+            noticed()
+            shown.append([code for code, _ in desk.room.blocked])
+
+        monkeypatch.setattr(desk.reconciler, "noticed", showing)
         await desk.room.actions.set_mode(request(), ReclaimMode.ENFORCE)
         assert shown == [[]], "once, when all of it is in force"
         assert json.loads(desk.file.read_text())["latched"] is False
