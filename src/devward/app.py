@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import uuid
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +130,7 @@ class Daemon:
             self._audit,
             self._clock,
             self._pins_changed,
+            lateness=self._lateness,
             spec_path=lambda: self._reconciler.view(names.VNPU_CDI_KIND).file,
         )
         self._cluster = ClusterRoom(
@@ -351,6 +353,9 @@ class Daemon:
 
     def _judge(self) -> "Judge":
         return self._reclaim.judge()
+
+    def _lateness(self, target: str) -> Callable[[], Awaitable[Reason]]:
+        return self._reclaim.lateness(target)
 
     def _claims(self, die: str) -> tuple[Reason, str] | None:
         return self._cluster.objection(die)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from devward.audit import Audit, Record
-from devward.model import ActionRequest, ActionResult, Outcome, Reason
+from devward.model import REASON_TEXT, ActionRequest, ActionResult, Outcome, Reason
 from devward.remembered import Remembered
 from devward.state import State
 
@@ -14,14 +14,22 @@ _IN_MEMORY_ONLY = "is in force, but could not be saved and is lost at a restart"
 class Then(Protocol):
     """What follows from a change."""
 
-    async def __call__(self, *, saved: bool) -> None:
-        """Do it; the change is in force, and `saved` where it outlasts a restart."""
+    async def __call__(self, *, saved: bool) -> Reason:
+        """Do it; the change is in force, and `saved` where it outlasts a restart. Return for what it came too late; `ok`: for nothing."""
 
 
 def not_saved(record: Record, member: str, target: str, *, of: str = "") -> tuple[ActionResult, ...]:
     """Say that a change is in memory alone; `of` is what the sentence says that it is of."""
     record.fail("not-saved", f"{member}{of and f' of {of}'} {_IN_MEMORY_ONLY}")
     return (ActionResult(target, Outcome.FAILURE, "not-saved"),)
+
+
+def too_late(record: Record, member: str, target: str, why: Reason, *, saved: bool, of: str = "") -> tuple[ActionResult, ...]:
+    """Say that a change is in force, but for what had begun before."""
+    unsaved = "" if saved else " Nor could it be saved: it is lost at a restart."
+    record.fail(why, f"{member}{of and f' of {of}'}: {REASON_TEXT[why]}{unsaved}")
+    late = ActionResult(target, Outcome.FAILURE, why)
+    return (late,) if saved else (late, ActionResult(target, Outcome.FAILURE, "not-saved"))
 
 
 def told(record: Record, member: str, target: str, *, saved: bool, what: str = "") -> tuple[ActionResult, ...]:
@@ -46,7 +54,8 @@ async def change(
     with audit.begin("action", f"{member} was asked for{what}", member=member, request=request) as record:
         is_same = change_of(remembered.state) == remembered.state
         saved = await remembered.update(change_of)
-        await then(saved=saved)
+        if (why := await then(saved=saved)) is not Reason.OK:
+            return too_late(record, member, target, why, saved=saved)
         if saved and is_same:
             record.noop(f"{member}: nothing to change")
             return (ActionResult(target, Outcome.NOOP, Reason.OK),)

@@ -274,6 +274,8 @@ class Reason(StrEnum):
     RECLAIM_BLOCKED = "reclaim-blocked"
     PIN_UNMATCHED = "pin-unmatched"
     PIN_OTHER_IDENTITY = "pin-other-identity"
+    VNPU_DESTROYED = "vnpu-destroyed"
+    DESTRUCTION_BEGUN = "destruction-begun"
     # the daemon
     STARTING = "starting"
     NO_USABLE_DEVICE = "no-usable-device"
@@ -384,6 +386,9 @@ REASON_TEXT: Mapping[Reason, str] = MappingProxyType(
         Reason.PIN_UNMATCHED: "The pin matches no NPU and no vNPU; it stays, for one that may come.",
         Reason.PIN_OTHER_IDENTITY: "The vNPU is not known to be the one that was pinned, as after a reboot: it is protected all the same,"
         " and must be pinned again to be offered.",
+        Reason.VNPU_DESTROYED: "It, or a vNPU of it, was being destroyed when it was pinned, and is gone; the pin is in force"
+        " for what is left.",
+        Reason.DESTRUCTION_BEGUN: "It is in force, but a destruction had begun before, and what comes of that is not known.",
         Reason.STARTING: "The first pass over devices and files is not done yet.",
         Reason.NO_USABLE_DEVICE: "No device is healthy with a true CDI file.",
         Reason.DEADLINE: "The answer could not be established in time.",

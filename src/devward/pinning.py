@@ -3,12 +3,12 @@
 A host without NPUs and without pins loads nothing of NPUs for this.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from devward.audit import Audit, Record
-from devward.changes import not_saved
+from devward import changes
+from devward.audit import Audit
 from devward.clock import Clock
 from devward.errors import LimitsExceeded, NoSuchPin
 from devward.model import MAXIMUM_PINS, REASON_TEXT, ActionRequest, ActionResult, Finding, Outcome, Pin, Reason
@@ -34,14 +34,19 @@ class Pinning:
         clock: Clock,
         on_change: Callable[[], None],
         *,
+        lateness: Callable[[str], Callable[[], Awaitable[Reason]]],
         spec_path: Callable[[], str],
     ) -> None:
-        """Remember pins there; `on_change` is called when one came or went, `spec_path` returns where the CDI file of vNPUs is."""
+        """Remember pins there; `on_change` is called when one came or went, `spec_path` returns where the CDI file of vNPUs is.
+
+        `lateness` is told what is pinned from now on, and returns what tells for what that came too late, as ReclaimRoom.lateness().
+        """
         self._remembered = remembered
         self._npus = npus
         self._audit = audit
         self._clock = clock
         self._on_change = on_change
+        self._lateness = lateness
         self._spec_path = spec_path
         self._judged: tuple[tuple[Pin, ...], Sight, PinReport] | None = None
 
@@ -117,6 +122,7 @@ class Pinning:
     async def pin(self, request: ActionRequest, target: str, reason: str) -> tuple[ActionResult, ...]:
         """Pin a target in its printed form. To pin what is pinned changes nothing, unless another vNPU bears the name now.
 
+        What had begun to be destroyed is waited for: nothing that is pinned is destroyed after the answer, unless that says so.
         LimitsExceeded: there are as many pins as there can be.
         """
         with self._audit.begin("action", f"Pin was asked for: {target}, {reason}", member="Pin", subject=target, request=request) as record:
@@ -129,10 +135,18 @@ class Pinning:
                 text = f"there are {MAXIMUM_PINS} pins already, which is as many as there can be"
                 record.fail(LimitsExceeded.code, f"Pin: {text}")
                 raise LimitsExceeded(f"{text[0].upper()}{text[1:]}.")
-            if known is not None and pin.identity in ("", known.identity):
-                return await self._unchanged(record, target, why)
-            if not await self._update(lambda state: state.with_pin(pin)):
-                return not_saved(record, "Pin", target, of=target)
+            # What had begun by the moment at which the pin comes into force, which is before anything is waited for.
+            too_late = self._lateness(target)
+            is_same = known is not None and pin.identity in ("", known.identity)
+            # A save that failed before is tried again: whoever asks twice may do so for that.
+            saved = await self._update(lambda state: state if is_same else state.with_pin(pin))
+            if (late := await too_late()) is not Reason.OK:
+                return changes.too_late(record, "Pin", target, late, saved=saved, of=target)
+            if not saved:
+                return changes.not_saved(record, "Pin", target, of=target)
+            if is_same:
+                record.noop(f"Pin: {target} is pinned already")
+                return (ActionResult(target, Outcome.NOOP, why),)
             record.succeed(f"{target} is pinned{f'; {REASON_TEXT[why]}' if why else ''}", reason=why, evidence=_evidence(pin, known))
             return (ActionResult(target, Outcome.SUCCESS, why),)
 
@@ -143,7 +157,7 @@ class Pinning:
             raise NoSuchPin(f"There is no pin of {target}.")
         with self._audit.begin("action", f"Unpin was asked for: {target}", member="Unpin", subject=target, request=request) as record:
             if not await self._update(lambda state: state.without_pin(target)):
-                return not_saved(record, "Unpin", target, of=target)
+                return changes.not_saved(record, "Unpin", target, of=target)
             record.succeed(f"{target} is not pinned any more", evidence=_evidence(None, known))
             return (ActionResult(target, Outcome.SUCCESS, Reason.OK),)
 
@@ -153,13 +167,6 @@ class Pinning:
 
         (judged,) = judge((pin,), self._npus.sight()).pins
         return replace(pin, identity=judged.identity), Reason.OK if judged.identity else judged.reason
-
-    async def _unchanged(self, record: Record, target: str, why: Reason) -> tuple[ActionResult, ...]:
-        # A save that failed before is tried again: whoever asks twice may do so for that.
-        if not await self._remembered.update(lambda state: state):
-            return not_saved(record, "Pin", target, of=target)
-        record.noop(f"Pin: {target} is pinned already")
-        return (ActionResult(target, Outcome.NOOP, why),)
 
     async def _update(self, change: Callable[[State], State]) -> bool:
         try:

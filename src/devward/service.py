@@ -386,8 +386,9 @@ class Service:
     async def _change(self, request: ActionRequest, member: str, what: str, change: Callable[[State], State]) -> tuple[ActionResult, ...]:
         """Change what is remembered, and let a pass act on it."""
 
-        async def then(*, saved: bool) -> None:
+        async def then(*, saved: bool) -> Reason:
             await self._reconciler.run(PassRequest(request.trigger, scan=True))
+            return Reason.OK
 
         return await changes.change(self._audit, self._remembered, request, member, "cdi", what, change, then)
 

@@ -58,6 +58,7 @@ INVENTORY: Final = "src/devward/npu/inventory.py"
 NPU_MEMORY: Final = "src/devward/npu/memory.py"
 NUMBERING: Final = "src/devward/npu/numbering.py"
 PINS: Final = "src/devward/npu/pins.py"
+PINNING: Final = "src/devward/pinning.py"
 SERVICE: Final = "src/devward/npu/service.py"
 SURVEY: Final = "src/devward/npu/survey.py"
 NPU_WATCHER: Final = "src/devward/npu/watcher.py"
@@ -76,6 +77,7 @@ RECORD: Final = "src/devward/reclaim/record.py"
 RECLAIM_ACTIONS: Final = "src/devward/reclaim/actions.py"
 RECLAIM_ROOM: Final = "src/devward/reclaim/room.py"
 SHIELD: Final = "src/devward/reclaim/shield.py"
+UNDERWAY: Final = "src/devward/reclaim/underway.py"
 VERDICT: Final = "src/devward/reclaim/verdict.py"
 STATE: Final = "src/devward/state.py"
 UNIT: Final = "systemd/devward-dcmi.service"
@@ -141,6 +143,7 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     NPU_MEMORY: ("test_npu_inventory.py", "test_npu_through_broker.py"),
     NUMBERING: ("test_dcmi_destruction.py", "test_dcmi_survey.py", "test_npu_inventory.py"),
     PINS: ("test_npu_pins.py", "test_pinning.py"),
+    PINNING: ("test_pinning.py",),
     SERVICE: ("test_dcmi_destruction.py", "test_dcmi_broker.py"),
     SURVEY: ("test_dcmi_survey.py", "test_dcmi_destruction.py"),
     NPU_WATCHER: ("test_npu_watcher.py",),
@@ -172,6 +175,7 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     CHANGES: ("test_reclaim_room.py",),
     RECLAIM_ROOM: ("test_reclaim_room.py", "test_reclaim_reconciler.py"),
     SHIELD: ("test_reclaim_verdict.py", "test_reclaim_confirmation.py", "test_reclaim_properties.py"),
+    UNDERWAY: ("test_reclaim_room.py",),
     VERDICT: ("test_reclaim_verdict.py", "test_reclaim_confirmation.py", "test_reclaim_properties.py"),
     UNIT: ("test_dcmi_units.py",),
     STATE: ("test_state.py", "test_remembered.py"),

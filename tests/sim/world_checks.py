@@ -13,7 +13,7 @@ from devward.cluster.claims import Standing
 from devward.cluster.evidence import Finding
 from devward.cluster.hami import is_hamis_template
 from devward.cluster.observations import Scope
-from devward.model import ReclaimMode
+from devward.model import Pin, ReclaimMode
 from devward.npu.codes import DcmiCode
 from devward.npu.facts import Expected, Node, Outcome, Refusal
 from devward.npu.inventory import Picture
@@ -110,6 +110,8 @@ class Checks:
     #: A look was taken in this cycle since something was chosen.
     _is_fresh: bool = False
     _boots: int = 1
+    #: The pins that were in force when the broker was asked to destroy, until it answers; None: it is asked nothing now.
+    _pins_when_asked: tuple[Pin, ...] | None = None
     #: When the hour's tries were last spent.
     spent_at: float = -1.0
     destroyed: int = 0
@@ -127,6 +129,7 @@ class Checks:
             self._agreed.clear()
             self._due_while_latched.clear()
             self._boots = self.world.boots
+        self._pins_when_asked = None
         self._called_on.clear()
         self._card_able_since.clear()
         self._able_since = self.world.time.now
@@ -199,6 +202,7 @@ class Checks:
         if not self._is_fresh or age > FRESH_SECONDS:
             self.broken(Rule.UNKNOWN, f"vNPU {vnpu.vdev}: the last look is {age:.0f} s old, of after the choice: {self._is_fresh}")
         self._is_fresh = False
+        self._pins_when_asked = settings.pins
         if fresh.is_deferred:
             self.broken(Rule.DEFERRED, f"vNPU {vnpu.vdev}")
         if is_recorded is None:
@@ -214,6 +218,7 @@ class Checks:
 
     def answered(self, vnpu: VnpuFacts, said: Said) -> None:
         """Take note of what came of it."""
+        self._pins_when_asked = None
         if said.outcome is Outcome.DESTROYED:
             self._waits.pop(vnpu.identity, None)
             return
@@ -235,6 +240,10 @@ class Checks:
             return
         if self._is_needed(vnpu):
             self.broken(Rule.OWNED, f"vNPU {vnpu.vdev} ({vnpu.serial})")
+        for pin in self._too_late(vnpu):
+            self.world.count("pinned-too-late")
+            if not self._daemon.is_too_late(pin.target):
+                self.broken(Rule.OWNED, f"vNPU {vnpu.vdev} ({vnpu.serial}): its pin is said to be in time")
         if pod := next(self._users(vnpu.phy), None):
             self.broken(Rule.CARD_IN_USE, f"vNPU {vnpu.vdev}, Pod {pod.uid[-4:]}")
         age = self.world.time.now - vnpu.made_at
@@ -270,9 +279,19 @@ class Checks:
         """Whether a pin names it or its card."""
         if vnpu is None:
             return False
+        # One that comes when the broker is asked already is not answered before that is over, and says so.
+        pins = self._daemon.settings.pins if self._pins_when_asked is None else self._pins_when_asked
+        return any(pin.target in self._targets(vnpu) for pin in pins)
+
+    def _too_late(self, vnpu: Vnpu) -> list[Pin]:
+        """Return the pins that name it or its card, and came after the broker was asked."""
+        before = self._pins_when_asked
+        pins = self._daemon.settings.pins
+        return [pin for pin in pins if pin.target in self._targets(vnpu) and before is not None and pin not in before]
+
+    def _targets(self, vnpu: Vnpu) -> frozenset[str]:
         die = self.world.hardware.cards[vnpu.phy].die
-        names = {die, f"{die}/{vnpu.vdev}/{vnpu.template}"}
-        return any(pin.target in names for pin in self._daemon.settings.pins)
+        return frozenset({die, f"{die}/{vnpu.vdev}/{vnpu.template}"})
 
     def _users(self, phy: int) -> Iterator[Pod]:
         """Yield the Pods that have a card, with a container that lived when the last look began, as far as it could be seen."""

@@ -107,6 +107,10 @@ class Whole(ABC):
         """Something happened that breaks waits."""
 
     @abstractmethod
+    def is_too_late(self, target: str) -> bool:
+        """Whether a pin of this that comes now is answered only when the destruction under way is over."""
+
+    @abstractmethod
     def stop(self) -> Step:
         """End as the service manager asks for it: what was begun is waited for."""
 
@@ -250,6 +254,10 @@ class Daemon:
         """An administrator changed something."""
         if isinstance(self._reclaimer, Whole):
             self._reclaimer.noticed()
+
+    def is_too_late(self, target: str) -> bool:
+        """Whether a pin of this that comes while the broker destroys is answered only when that is over. The core knows of no actions."""
+        return not isinstance(self._reclaimer, Whole) or self._reclaimer.is_too_late(target)
 
     def controls(self) -> Controls:
         """Return what can stop reclaiming, as it is now."""

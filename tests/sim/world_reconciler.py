@@ -399,6 +399,11 @@ class Reconciled(Whole):
         """Whether the library said so in this run, since the last reload."""
         return self.warden.is_forbidden
 
+    def is_too_late(self, target: str) -> bool:
+        """Whether what the broker was told of last is not over, and is what this names."""
+        underway = self.reconciler.underway
+        return underway is not None and underway.result is None and underway.is_named(target)
+
     # --- its end -------------------------------------------------------------------------------------------------------
     def stop(self) -> Step:
         """Stop: what was begun is waited for, and nothing else begins."""

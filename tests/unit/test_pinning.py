@@ -90,17 +90,34 @@ class Desk:
         self.audit = Audit(self.journal, version="1", new_id=lambda: "own", monotonic=lambda: 1000.0)
         self.store, self.worker, self.room = Store(), Worker("state"), Room()
         self.changes = 0
+        #: Each target with the pins that were in force when it was asked for what it comes too late for, and what that is.
+        self.late_for: list[tuple[str, tuple[Pin, ...]]] = []
+        self.late = Reason.OK
         self.start(State())
 
     def start(self, state: State) -> None:
         """Begin a run of the daemon with what an earlier one saved."""
         self.remembered = Remembered(state, self.store, self.worker)
         self.pinning = Pinning(
-            self.remembered, cast(NpuRoom, self.room), self.audit, FixedClock(), self._changed, spec_path=lambda: "/etc/cdi/v.json"
+            self.remembered,
+            cast(NpuRoom, self.room),
+            self.audit,
+            FixedClock(),
+            self._changed,
+            lateness=self._lateness,
+            spec_path=lambda: "/etc/cdi/v.json",
         )
 
     def _changed(self) -> None:
         self.changes += 1
+
+    def _lateness(self, target: str) -> Callable[[], Awaitable[Reason]]:
+        self.late_for.append((target, self.pins))
+
+        async def told() -> Reason:
+            return self.late
+
+        return told
 
     def do(self, *acts: Callable[[], Awaitable[tuple[ActionResult, ...]]]) -> list[ActionResult]:
         async def main() -> list[ActionResult]:
@@ -271,6 +288,28 @@ def test_what_could_not_be_saved_is_in_force_told_and_tried_again(desk: Desk) ->
     desk.store.fails = True
     assert desk.unpin() == ActionResult(TARGET, Outcome.FAILURE, "not-saved")
     assert desk.records("Unpin")[-1]["DEVWARD_OUTCOME"] == ["failure"]
+
+
+@pytest.mark.parametrize("late", [Reason.VNPU_DESTROYED, Reason.DESTRUCTION_BEGUN])
+def test_a_pin_that_comes_too_late_is_in_force_and_says_so(desk: Desk, late: Reason) -> None:
+    desk.late = late
+    assert desk.pin() == ActionResult(TARGET, Outcome.FAILURE, late)
+    assert desk.late_for == [(TARGET, ())], "what had begun before the pin was in force"
+    assert [pin.target for pin in desk.pins] == [TARGET]
+    record = desk.records("Pin")[-1]
+    assert (record["DEVWARD_OUTCOME"], record["DEVWARD_REASON"]) == (["failure"], [late])
+    assert record["MESSAGE"] == [f"Pin of {TARGET}: {REASON_TEXT[late]}"]
+    # To ask again is to ask whether it is over.
+    assert desk.pin() == ActionResult(TARGET, Outcome.FAILURE, late)
+    desk.late = Reason.OK
+    assert desk.pin() == ActionResult(TARGET, Outcome.NOOP, Reason.OK)
+
+
+def test_a_pin_that_comes_too_late_and_is_not_saved_says_both(desk: Desk) -> None:
+    desk.late, desk.store.fails = Reason.VNPU_DESTROYED, True
+    told = desk.do(lambda: desk.pinning.pin(REQUEST, TARGET, WHY))
+    assert told == [ActionResult(TARGET, Outcome.FAILURE, Reason.VNPU_DESTROYED), ActionResult(TARGET, Outcome.FAILURE, "not-saved")]
+    assert "lost at a restart" in desk.records("Pin")[-1]["MESSAGE"][0]
 
 
 def test_pins_are_bounded(desk: Desk) -> None:

@@ -20,6 +20,7 @@ from devward.model import ActionRequest, ActionResult, Caller, Outcome, Reason, 
 from devward.npu.client import Unasked
 from devward.npu.facts import Outcome as Came
 from devward.npu.facts import Refusal
+from devward.npu.inventory import Unavailable
 from devward.npu.protocol import DestroyAnswer, RefusedAnswer
 from devward.npu.room import NpuRoom
 from devward.npu.views import Use, VnpuView
@@ -73,6 +74,11 @@ class Npus:
     def __init__(self, world: World) -> None:
         self._world = world
         self.answer: Any = DestroyAnswer(1, Came.DESTROYED, 0, "gone")
+
+        self.broker_may_run = False
+
+    def destroy_may_run(self) -> bool:
+        return self.broker_may_run
 
     def vnpus(self) -> list[VnpuView]:
         return list(map(view_of, self._world.vnpus))
@@ -284,6 +290,169 @@ def test_stopping_waits_for_a_destruction_that_is_under_way(play: Play, monkeypa
         await begun.wait()
         await desk.room.finish()
         assert desk.scene.outcomes()[-1] == ("success", "")
+        await cycle
+
+    play(test)
+
+
+async def destroying(desk: Desk, monkeypatch: pytest.MonkeyPatch, answer: Any) -> "asyncio.Future[None]":
+    """Return a cycle in which the broker is destroying vNPU 100; it answers after 30 s."""
+    await desk.wait(10)
+    begun = asyncio.Event()
+
+    async def slow(_expected: Any, _runtime: str, _request: str, last_word: Any) -> Any:
+        assert await last_word() == ""
+        begun.set()
+        await asyncio.sleep(30)
+        return answer
+
+    monkeypatch.setattr(desk.npus, "destroy", slow)
+    cycle = asyncio.ensure_future(desk.look())
+    await begun.wait()
+    return cycle
+
+
+OWN = expected_of(100)
+PINS = {"itself": f"{OWN.die}/100/{OWN.template}", "its card": OWN.die}
+GONE, THERE = DestroyAnswer(1, Came.DESTROYED, 0, "gone"), DestroyAnswer(1, Came.STILL_PRESENT, -8007, "there")
+NOT_TOLD = DestroyAnswer(1, Came.UNKNOWN, -8007, "not known")
+
+
+@pytest.mark.parametrize("target", PINS.values(), ids=PINS)
+@pytest.mark.parametrize(
+    ("answer", "late"),
+    [
+        (GONE, Reason.VNPU_DESTROYED),
+        (THERE, Reason.OK),
+        (NOT_TOLD, Reason.DESTRUCTION_BEGUN),
+        (RefusedAnswer(1, Refusal.SCAN_IN_USE, None, "held"), Reason.OK),
+        (Unavailable(Reason.NPU_BROKER_SILENT, "no answer"), Reason.DESTRUCTION_BEGUN),
+    ],
+    ids=["gone", "there", "unknown", "refused", "silent"],
+)
+def test_a_pin_waits_for_the_destruction_that_it_came_too_late_for(
+    play: Play, monkeypatch: pytest.MonkeyPatch, target: str, answer: Any, late: Reason
+) -> None:
+    async def test(desk: Desk) -> None:
+        cycle = await destroying(desk, monkeypatch, answer)
+        asked = asyncio.ensure_future(desk.room.lateness(target)())
+        await asyncio.sleep(29)
+        assert not asked.done(), "it is not known yet"
+        # One that is asked for and waits for a slow disk meanwhile learns the same.
+        after = desk.room.lateness(target)
+        await cycle
+        assert (await asked, await after()) == (late, late)
+        # It is over: whoever asks now is not too late for anything.
+        assert await desk.room.lateness(target)() is Reason.OK
+
+    play(test)
+
+
+@pytest.mark.parametrize(
+    "target", [f"{OWN.die}/101/{OWN.template}", f"{OWN.die}/100/vir01", expected_of(116).die], ids=["id", "template", "die"]
+)
+def test_a_pin_of_another_waits_for_nothing(play: Play, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    async def test(desk: Desk) -> None:
+        cycle = await destroying(desk, monkeypatch, GONE)
+        desk.npus.broker_may_run = True
+        assert await desk.room.lateness(target)() is Reason.OK
+        assert not cycle.done()
+        await cycle
+
+    play(test)
+
+
+def test_a_broker_that_never_answered_may_be_at_it_still(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(desk: Desk) -> None:
+        await (await destroying(desk, monkeypatch, Unavailable(Reason.NPU_BROKER_SILENT, "no answer")))
+        desk.npus.broker_may_run = True
+        for target in (*PINS.values(), ""):
+            assert await desk.room.lateness(target)() is Reason.DESTRUCTION_BEGUN
+        desk.npus.broker_may_run = False
+        for target in (*PINS.values(), ""):
+            assert await desk.room.lateness(target)() is Reason.OK
+
+    play(test)
+
+
+def test_what_an_earlier_run_of_the_daemon_began_may_be_any(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        room = desk.started()
+        assert await room.lateness(PINS["itself"])() is Reason.OK
+        desk.npus.broker_may_run = True
+        assert await room.lateness(PINS["itself"])() is Reason.DESTRUCTION_BEGUN
+        await desk.look()
+        assert await room.lateness(PINS["itself"])() is Reason.DESTRUCTION_BEGUN
+
+    play(test)
+
+
+def test_nobody_waits_for_ever_for_a_destruction(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.wait(10)
+        begun = asyncio.Event()
+
+        async def endless(_expected: Any, _runtime: str, _request: str, last_word: Any) -> Any:
+            await last_word()
+            begun.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(desk.npus, "destroy", endless)
+        cycle = asyncio.ensure_future(desk.look())
+        await begun.wait()
+        assert await desk.room.lateness(PINS["itself"])() is Reason.DESTRUCTION_BEGUN
+        asked = asyncio.ensure_future(desk.room.lateness(PINS["itself"])())
+        await asyncio.sleep(0)
+        await desk.room.finish()
+        await asyncio.sleep(1)
+        assert asked.done(), "the daemon ends, and nobody waits longer"
+        assert await asked is Reason.DESTRUCTION_BEGUN
+        await asyncio.gather(cycle, return_exceptions=True)
+
+    play(test)
+
+
+STOPS = {
+    "pause": lambda desk: desk.room.actions.pause(request(), 60, "a test"),
+    "observe": lambda desk: desk.room.actions.set_mode(request(), ReclaimMode.OBSERVE),
+    "off": lambda desk: desk.room.actions.set_mode(request(), ReclaimMode.OFF),
+}
+
+
+@pytest.mark.parametrize("stop", STOPS.values(), ids=STOPS)
+@pytest.mark.parametrize(
+    ("answer", "is_busy", "told"),
+    [
+        (GONE, False, (Outcome.SUCCESS, "")),
+        (NOT_TOLD, False, (Outcome.SUCCESS, "")),
+        (NOT_TOLD, True, (Outcome.FAILURE, "destruction-begun")),
+    ],
+    ids=["gone", "unknown", "busy"],
+)
+def test_who_stops_reclaiming_is_answered_when_nothing_is_destroyed_any_more(
+    play: Play, monkeypatch: pytest.MonkeyPatch, stop: Any, answer: Any, is_busy: bool, told: tuple[Outcome, str]
+) -> None:
+    async def test(desk: Desk) -> None:
+        cycle = await destroying(desk, monkeypatch, answer)
+        desk.npus.broker_may_run = is_busy
+        asked = asyncio.ensure_future(stop(desk))
+        await asyncio.sleep(29)
+        assert not asked.done()
+        assert desk.room.state in (ReclaimState.PAUSED, ReclaimState.OBSERVING, ReclaimState.OFF), "it is in force at once"
+        await cycle
+        assert [(one.outcome, str(one.reason)) for one in await asked] == [told]
+        (record,) = desk.scene.records("action", DEVWARD_OUTCOME=str(told[0]))
+        assert ("It is in force, but a destruction had begun before" in record["MESSAGE"][0]) == is_busy
+
+    play(test)
+
+
+def test_who_lets_it_go_on_waits_for_nothing(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(desk: Desk) -> None:
+        cycle = await destroying(desk, monkeypatch, GONE)
+        await desk.room.actions.set_mode(request(), ReclaimMode.ENFORCE)
+        await desk.room.actions.resume(request())
+        assert not cycle.done()
         await cycle
 
     play(test)

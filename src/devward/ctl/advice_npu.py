@@ -219,5 +219,17 @@ NPU_ADVICE: Final[Mapping[Reason, Advice]] = MappingProxyType(
                 _step("If it is the one that you want offered, pin it again.", "devwardctl pin v0100"),
             ),
         ),
+        Reason.VNPU_DESTROYED: Advice(
+            "devward had judged that nobody owns it, by all the rules, and the broker had been told; nothing calls that back.",
+            (_step("See by what it was judged, and the line that makes such a vNPU again.", "devwardctl history --event vnpu-reclaim"),),
+        ),
+        Reason.DESTRUCTION_BEGUN: Advice(
+            "Nothing more is destroyed against it. A broker that does not answer may be in the vendor's library still.",
+            (
+                _step("See what was begun, and how it ended.", "devwardctl history --event vnpu-reclaim", "devwardctl reclaim status"),
+                _step("See what the broker does.", "systemctl status devward-dcmi.service"),
+                _step("Ask again, to learn whether it is over."),
+            ),
+        ),
     }
 )

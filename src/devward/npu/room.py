@@ -121,6 +121,10 @@ class NpuRoom:
         finally:
             self.look(Trigger.TIMER)
 
+    def destroy_may_run(self) -> bool:
+        """Tell whether some broker may be in the call that destroys a vNPU; what cannot be learned counts as that it is."""
+        return self._client is not None and self._client.destroy_may_run()
+
     # --- views -------------------------------------------------------------------------------------------------------
     def cards(self) -> "Sequence[CardView]":
         """Return every NPU."""

@@ -37,13 +37,15 @@ class ReclaimActions:
         reconciler: "Callable[[], Reconciler | None]",
         is_damaged: Callable[[], bool],
         go_on_without: Callable[[], Awaitable[None]],
+        lateness: Callable[[], Callable[[], Awaitable[Reason]]],
         look: Callable[[], bool],
         on_change: Callable[[], None],
     ) -> None:
         """Load nothing yet.
 
         `reconciler` returns the loop, None before there was any NPU. `is_damaged` tells whether what an earlier run of it left cannot be
-        read; `go_on_without` writes it anew. `look` has everything looked at soon; False: nobody looks.
+        read; `go_on_without` writes it anew. `lateness` is ReclaimRoom.lateness(). `look` has everything looked at soon;
+        False: nobody looks.
         """
         self._npus = npus
         self._remembered = remembered
@@ -52,6 +54,7 @@ class ReclaimActions:
         self._reconciler_now = reconciler
         self._is_damaged = is_damaged
         self._go_on_without = go_on_without
+        self._lateness = lateness
         self._look = look
         self._on_change = on_change
         #: Those that wait for the end of a cycle.
@@ -203,27 +206,46 @@ class ReclaimActions:
             return (*results, *(replace(results[0], target=one.identity or f"{one.card}/{one.vdev}") for one in held))
 
     async def set_mode(self, request: ActionRequest, mode: ReclaimMode) -> tuple[ActionResult, ...]:
-        """Set the mode over the configuration's, until it is set again. To enforce is to take the pins that there are for all of them."""
+        """Set the mode over the configuration's, until it is set again. To enforce is to take the pins that there are for all of them.
+
+        Any other is answered once nothing is being destroyed any more.
+        """
+
+        is_enforcing = mode is ReclaimMode.ENFORCE
 
         def change(state: State) -> State:
             return state.with_reclaim_mode(mode)
 
-        return await self._change(request, "SetReclaimMode", f": {mode}", change, is_accepting=mode is ReclaimMode.ENFORCE)
+        return await self._change(request, "SetReclaimMode", f": {mode}", change, is_accepting=is_enforcing, is_stopping=not is_enforcing)
 
     async def pause(self, request: ActionRequest, seconds: int, reason: str) -> tuple[ActionResult, ...]:
-        """Destroy nothing for some seconds."""
+        """Destroy nothing for some seconds; what had begun is waited for."""
         until = self._clock.realtime_usec() + seconds * 1_000_000
         pause = Pause(until, reason, request.caller.uid if request.caller is not None else 0)
-        return await self._change(request, "PauseReclaim", f": {seconds} s, {reason}", lambda state: replace(state, reclaim_pause=pause))
+
+        def change(state: State) -> State:
+            return replace(state, reclaim_pause=pause)
+
+        return await self._change(request, "PauseReclaim", f": {seconds} s, {reason}", change, is_stopping=True)
 
     async def resume(self, request: ActionRequest) -> tuple[ActionResult, ...]:
         """End a pause."""
         return await self._change(request, "ResumeReclaim", "", without_reclaim_pause)
 
     async def _change(
-        self, request: ActionRequest, member: str, what: str, change: Callable[[State], State], *, is_accepting: bool = False
+        self,
+        request: ActionRequest,
+        member: str,
+        what: str,
+        change: Callable[[State], State],
+        *,
+        is_accepting: bool = False,
+        is_stopping: bool = False,
     ) -> tuple[ActionResult, ...]:
-        async def then(*, saved: bool) -> None:
+        # What had begun by the moment at which the change comes into force, which is before anything is waited for.
+        too_late = self._lateness() if is_stopping else None
+
+        async def then(*, saved: bool) -> Reason:
             # Only what is on record, and saved, ends what a damaged file stopped.
             if is_accepting and saved and self._is_damaged():
                 await self._go_on_without()
@@ -231,6 +253,7 @@ class ReclaimActions:
                 self._reconciler.noticed()
             self._look()
             self._on_change()
+            return await too_late() if too_late is not None else Reason.OK
 
         return await changes.change(self._audit, self._remembered, request, member, "reclaim", what, change, then)
 

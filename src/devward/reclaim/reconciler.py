@@ -30,8 +30,9 @@ from devward.reclaim.counters import Counters
 from devward.reclaim.history import Fate, Gone, History
 from devward.reclaim.limits import LIMIT_TEXT, Allowance, Breaker, Due, Limit, Rates, Spent
 from devward.reclaim.look import Cut, Interruption, Look, Reach, container_key, take_look
+from devward.reclaim.underway import Underway
 from devward.reclaim.verdict import Judgement
-from devward.reclaim.warden import Warden
+from devward.reclaim.warden import LastWord, Warden
 
 #: Seconds that a destruction may take before stopping goes on without it; the broker is then left alone.
 FINISH_SECONDS: Final = 60.0
@@ -92,6 +93,7 @@ class Reconciler:
         #: As it is kept.
         self._kept_breaker = Breaker()
         self._acting: asyncio.Task[None] | None = None
+        self._underway: Underway | None = None
         self.counters = Counters()
         self.standing = Standing({}, permission(Controls()))
         self._configure(config)
@@ -145,6 +147,11 @@ class Reconciler:
     def breaker(self) -> Breaker:
         """The breaker as it is."""
         return self._breaker
+
+    @property
+    def underway(self) -> Underway | None:
+        """The destruction that the broker was told of last, be it over or not; None: none in this run of the daemon."""
+        return self._underway
 
     @property
     def bounds(self) -> Bounds:
@@ -440,12 +447,30 @@ class Reconciler:
             if (no := await last_word()) is not None:
                 act.fail(no.reason, f"{what} is not destroyed after all: {no.sentence}")
                 return
-            what_came = await self._warden.destroy(expected, seen.gathered.runtime, request.request_id, last_word)
+
+            async def last_word_of_all() -> Refuse | None:
+                if (no := await last_word()) is None:
+                    # Whatever is asked for from now on comes too late for this one.
+                    self._underway = Underway(expected)
+                return no
+
+            what_came = await self._tell_broker(prepared, seen.gathered.runtime, request.request_id, last_word_of_all)
             self._conclude(prepared, what_came, request.request_id)
             if what_came.result is Result.DESTROYED:
                 act.succeed(f"{what} was destroyed; to make it again: {told['recreate']}", evidence=told)
             else:
                 act.fail(what_came.reason, f"{what}: {what_came.result}. {what_came.sentence}")
+
+    async def _tell_broker(self, prepared: Prepared, runtime: str | None, request_id: str, last_word: LastWord) -> Aftermath:
+        """Have the broker destroy it, and tell those who wait for its end."""
+        result = Result.UNKNOWN
+        try:
+            what_came = await self._warden.destroy(prepared.expected, runtime, request_id, last_word)
+            result = what_came.result
+            return what_came
+        finally:
+            if self._underway is not None and self._underway.result is None:
+                self._underway.end(result)
 
     def _conclude(self, prepared: Prepared, what_came: Aftermath, request_id: str) -> None:
         identity, now = prepared.chosen.due.identity, self._clock.monotonic()

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +95,7 @@ class ReclaimRoom:
             reconciler=lambda: self._reconciler,
             is_damaged=lambda: bool(self._problem),
             go_on_without=self._go_on_without,
+            lateness=self.lateness,
             look=look,
             on_change=on_change,
         )
@@ -310,6 +311,17 @@ class ReclaimRoom:
             return aftermath.unasked(f"The broker was not asked: {answer.text}.")
         return aftermath.unanswered(f"The broker gave no answer: {answer.text}.")
 
+    def lateness(self, target: str = "") -> Callable[[], Awaitable[Reason]]:
+        """Return what tells, once that is over, for what a change came too late that is in force from now on; `ok`: for nothing.
+
+        `target` is what was pinned; empty: reclaiming is stopped as a whole.
+        """
+        if self._reconciler is None and not self._npus.destroy_may_run():
+            return _in_time
+        from devward.reclaim.underway import lateness
+
+        return lateness(self._reconciler.underway if self._reconciler is not None else None, target, self._npus.destroy_may_run)
+
     def controls(self) -> "Controls":
         """Return what stops reclaiming by an administrator's wish or by the state of the daemon."""
         from devward.reclaim.controls import Controls
@@ -438,6 +450,11 @@ class ReclaimRoom:
     def _noticed(self) -> None:
         if self._reconciler is not None:
             self._reconciler.noticed()
+
+
+async def _in_time() -> Reason:
+    """Nothing had begun."""
+    return Reason.OK
 
 
 def _shown(judgement: "Judgement | None") -> tuple[object, ...] | None:

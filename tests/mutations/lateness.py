@@ -1,0 +1,91 @@
+"""DESIGN 4.5 and 4.6: who keeps a vNPU, or stops reclaiming, while one is destroyed, is told for what that comes too late."""
+
+from typing import Final
+
+from mutations.files import CHANGES, CLIENT, PINNING, RECLAIM_ACTIONS, RECLAIM_ROOM, RECONCILER, UNDERWAY
+from mutations.rule import Rule
+
+RULES: Final = (
+    Rule(
+        "4.6 from the last word on a pin is too late",
+        RECONCILER,
+        "                    self._underway = Underway(expected)\n",
+        "                    pass\n",
+    ),
+    Rule("4.6 what came of a destruction is told to who waits", RECONCILER, "            result = what_came.result\n", ""),
+    Rule(
+        "4.6 a destruction that is broken off is over",
+        RECONCILER,
+        "            if self._underway is not None and self._underway.result is None:\n                self._underway.end(result)\n",
+        "            if result is not Result.UNKNOWN and self._underway is not None:\n                self._underway.end(result)\n",
+    ),
+    Rule("4.6 a pin of its NPU is too late, too", UNDERWAY, "frozenset({expected.die, f", "frozenset({f"),
+    Rule("4.6 the end of a destruction is waited for", UNDERWAY, "            await last.wait()\n", ""),
+    Rule(
+        "4.6 a pin that comes too late for a vNPU that is gone says so",
+        UNDERWAY,
+        "return Reason.VNPU_DESTROYED if target else Reason.OK",
+        "return Reason.OK",
+    ),
+    Rule(
+        "4.6 a pin that comes too late for what nobody knows says so",
+        UNDERWAY,
+        "if last.result is None or (target and last.result is Result.UNKNOWN):",
+        "if last.result is None:",
+    ),
+    Rule(
+        "4.6 who is too late for a destruction without an end is told so",
+        UNDERWAY,
+        "if last.result is None or (target and last.result is Result.UNKNOWN):",
+        "if target and last.result is Result.UNKNOWN:",
+    ),
+    Rule(
+        "4.6 what had begun counts from when the change is in force",
+        UNDERWAY,
+        "        if last is not None and was_running:\n",
+        "        if last is not None and last.result is None:\n",
+    ),
+    Rule(
+        "4.6 a broker that never answered may be at it still",
+        UNDERWAY,
+        "        if (last is None or last.result is Result.UNKNOWN) and may_run():\n",
+        "        if last is None and may_run():\n",
+    ),
+    Rule(
+        "4.6 what an earlier run of the daemon began may be any",
+        UNDERWAY,
+        "        if (last is None or last.result is Result.UNKNOWN) and may_run():\n",
+        "        if last is not None and last.result is Result.UNKNOWN and may_run():\n",
+    ),
+    Rule(
+        "4.6 what an earlier run began counts before the first look",
+        RECLAIM_ROOM,
+        "        if self._reconciler is None and not self._npus.destroy_may_run():\n",
+        "        if self._reconciler is None:\n",
+    ),
+    Rule(
+        "4.6 whether a broker may destroy is asked of its lock",
+        CLIENT,
+        "        return destroy_may_run(self._lock_file)\n",
+        "        return False\n",
+    ),
+    Rule(
+        "4.6 a pin tells for what it comes too late",
+        PINNING,
+        "if (late := await too_late()) is not Reason.OK:",
+        "if (late := Reason.OK) is not Reason.OK:",
+    ),
+    Rule(
+        "4.6 who stops reclaiming is told for what that comes too late",
+        CHANGES,
+        "        if (why := await then(saved=saved)) is not Reason.OK:\n",
+        "        if (why := await then(saved=saved)) is Reason.VNPU_DESTROYED:\n",
+    ),
+    Rule(
+        "4.6 a mode that stops reclaiming waits for what had begun",
+        RECLAIM_ACTIONS,
+        "is_accepting=is_enforcing, is_stopping=not is_enforcing",
+        "is_accepting=is_enforcing",
+    ),
+    Rule("4.6 a pause waits for what had begun", RECLAIM_ACTIONS, 's, {reason}", change, is_stopping=True)', 's, {reason}", change)'),
+)
