@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -257,3 +258,47 @@ def test_what_the_library_does_decides_what_is_said_and_when_it_is_tried_again(o
     daemon.call("Reload", "t", "0")
     wait_while_beating(owned, "00", lambda: not is_there(owned, orphan), "the destruction")
     assert len(simulator.calls("dcmi_set_destroy_vdevice")) == 4
+
+
+def asked(owned: OwnedNode, member: str, signature: str, *arguments: str) -> "subprocess.Popen[str]":
+    """Ask for an action, and do not wait for the answer."""
+    address = f"--address={owned.daemon.bus.address}"
+    what = ("org.devward.Devward1", "/org/devward/Devward1", "org.devward.Devward1.Manager", member, signature, *arguments)
+    return subprocess.Popen(["busctl", address, "--json=short", "call", *what], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+
+
+def answer_of(asking: "subprocess.Popen[str]") -> list[list[str]]:
+    with asking:
+        output, _ = asking.communicate(timeout=60)
+    assert asking.returncode == 0
+    _, state, results = json.loads(output)["data"]
+    assert state == "done"
+    return cast(list[list[str]], results)
+
+
+def test_who_asks_for_the_contrary_while_one_is_destroyed_is_answered_when_that_is_over(owned: OwnedNode) -> None:
+    daemon, simulator = owned.daemon, owned.node.simulator
+    owned.state("00")
+    first, second = owned.chips()
+    kept = owned.node.create(first, "vir05_1c_8g")
+    orphan = owned.node.create(second, "vir05_1c_8g")
+    wait_for(lambda: f"vnpu/v{kept.id:04d}" in owned.node.tree(), what="the vNPUs")
+    target = f"{daemon.get('/card/p001', 'Card', 'DieId')}/{orphan.id}/vir05_1c_8g"
+    other = str(daemon.get("/card/p000", "Card", "DieId"))
+    serial = simulator.fault("dcmi_set_destroy_vdevice", "hang", effect=True)
+    daemon.call("Pin", "sst", other, "another card", "0")
+    wait_while_beating(owned, "00", lambda: simulator.calls("dcmi_set_destroy_vdevice"), "the call")
+
+    pin, pause = asked(owned, "Pin", "sst", target, "too late", "0"), asked(owned, "PauseReclaim", "tst", "60", "too late", "0")
+    wait_for(lambda: target in [one["target"] for one in cast(list[dict[str, object]], daemon.describe()["pins"])], what="the pin")
+    wait_for(lambda: daemon.get("", "Manager", "ReclaimState") == "paused", what="the pause")
+    # One of what is not destroyed is answered at once.
+    daemon.call("Unpin", "st", other, "0")
+    assert daemon.call("Pin", "sst", other, "another card again", "0")[1:] == ["done", [[other, "success", ""]]]
+    assert (pin.poll(), pause.poll()) == (None, None)
+    simulator.clear_faults(serial)
+    assert answer_of(pin) == [[target, "failure", "vnpu-destroyed"]]
+    assert answer_of(pause) == [["reclaim", "success", ""]]
+    assert not is_there(owned, orphan)
+    assert is_there(owned, kept)
+    assert daemon.events("action", DEVWARD_MEMBER="Pin", DEVWARD_OUTCOME="failure")[0]["DEVWARD_REASON"] == ["vnpu-destroyed"]
