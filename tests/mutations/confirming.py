@@ -31,8 +31,8 @@ RULES: Final = (
     Rule(
         "4.4 a reset takes the confirmations",
         CONFIRMATION,
-        "reset_at=self._now, reset_reason=reason, normal=Count(), short=Count())",
-        "reset_at=self._now, reset_reason=reason)",
+        "reset_at=reset_at, reset_reason=reason, normal=Count(), short=Count())",
+        "reset_at=reset_at, reset_reason=reason)",
     ),
     Rule(
         "4.4 what happened since the last look begins waits anew",

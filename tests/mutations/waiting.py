@@ -24,8 +24,8 @@ RULES: Final = (
     Rule(
         "V2 a shielded vNPU loses its confirmations",
         CONFIRMATION,
-        "shielded_at=self._now, reset_reason=reason, normal=Count(), short=Count())",
-        "shielded_at=self._now, reset_reason=reason)",
+        "shielded_at=self._now, reset_at=reset_at, reset_reason=reason, normal=Count(), short=Count()\n",
+        "shielded_at=self._now, reset_at=reset_at, reset_reason=reason\n",
     ),
     Rule(
         "V2 the wait begins after the last moment at which something shielded it",

@@ -345,7 +345,7 @@ class Checks:
         if spent:
             self.spent_at = now
         broker = daemon.broker
-        held_up = off or is_latched or spent or daemon.reclaimer.is_forbidden or not settings.journal
+        held_up = off or is_latched or spent or daemon.reclaimer.is_forbidden or not (settings.journal and settings.saves)
         if held_up or broker.is_away or broker.is_stuck or broker.faults or broker.list_lies:
             self._able_since = now
         if not self.wants_progress:

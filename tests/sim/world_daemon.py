@@ -191,6 +191,8 @@ class Settings:
     accepted: str = ""
     #: The journal takes records.
     journal: bool = True
+    #: The state directory takes what must outlast a run.
+    saves: bool = True
     #: What the reclaimer keeps, as values of JSON; None: nothing yet.
     kept_of_reclaiming: object = None
     #: What is in the state file; anything but a Recollection is a damaged one.
@@ -300,7 +302,7 @@ class Daemon:
             yield "recorded"
         at, sequence = self.world.time.now, self._drained(vnpu.vdev, losses)
         wanted = reclaimer.decide(at, sequence, self.controls(), is_intent_taken=self.settings.journal)
-        if wanted is None or pins != self.settings.pins:
+        if wanted is None or pins != self.settings.pins or not self.settings.saves:
             self.world.tell(f"vNPU {vnpu.vdev} is left alone at the last moment")
             return
         self.watcher.asked(vnpu, fresh, wanted)

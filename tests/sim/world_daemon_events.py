@@ -96,6 +96,17 @@ def _journal_takes(scene: Scene) -> None:
     scene.settings.journal = True
 
 
+@event("state-refuses")
+def _state(scene: Scene, number: int) -> None:
+    scene.settings.saves = False
+    scene.world.count("state-refuses")
+    scene.world.time.after(scene.world.dice.choice((10.0, 300.0)), _state_takes, scene)
+
+
+def _state_takes(scene: Scene) -> None:
+    scene.settings.saves = True
+
+
 @event("reload")
 def _reload(scene: Scene, number: int) -> None:
     scene.daemon.interrupt(Cut.RELOADED)
@@ -104,7 +115,8 @@ def _reload(scene: Scene, number: int) -> None:
 
 @event("breaker-released")
 def _released(scene: Scene, number: int) -> None:
-    if scene.daemon.reclaimer.is_latched:
+    # One that is not kept is only of this run, and its answer says so.
+    if scene.daemon.reclaimer.is_latched and scene.settings.saves:
         scene.checks.released()
         scene.daemon.reclaimer.release()
         scene.world.count("breaker-released")

@@ -235,7 +235,8 @@ def _reboot(scene: Scene, number: int) -> None:
         card.health = 0
     scene.broker.is_away = scene.broker.is_stuck = False
     settings = scene.settings
-    settings.paused, settings.mode, settings.kill_switch, settings.journal = False, ReclaimMode.ENFORCE, Switch.ABSENT, True
+    settings.paused, settings.mode, settings.kill_switch = False, ReclaimMode.ENFORCE, Switch.ABSENT
+    settings.journal = settings.saves = True
     scene.daemon.pace = 0.05
     kubelet = world.kubelet
     kubelet.cannot_write, kubelet.listens, kubelet.running, kubelet.registered = False, True, True, True

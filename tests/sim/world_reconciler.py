@@ -215,6 +215,9 @@ class WorldWarden:
     async def keep(self, breaker: Breaker, spent: Spent) -> bool:
         """Keep what must outlast this run."""
         await self._steps.at("keep")
+        if not self._daemon.settings.saves:
+            self._world.count("not-kept")
+            return False
         if not self.is_over:
             if spent.moments[-1:] != self._kept.moments[-1:]:
                 self._checks.tried()

@@ -52,6 +52,8 @@ _WEIGHTS: Final = {
 }
 #: Of what besides time a history consists; each takes some of these alone, so that there is quiet too.
 _MANY: Final = ("wait", "wait-long", "orphan-made", "pod-fails")
+#: What ends a run of the daemon.
+_ENDS: Final = "daemon-restarted"
 #: A look has so many steps.
 _LOOK: Final = 6
 #: One history of so many ends calmly.
@@ -110,7 +112,7 @@ OF_RECONCILER: Final = Shape(
 DESTRUCTION: Final = ("chosen", *(f"again-{step}" for step in _STEPS[:6]), "switch", "keep", "turn", "asked", "answered")
 REQUIRED_OF_RECONCILER: Final = (
     *(f"in-flight:{step}" for step in (*_STEPS[:6], *DESTRUCTION)),
-    *("ended-while-destroying", "kept-by-last-word", "destroy-fault"),
+    *("ended-while-destroying", "kept-by-last-word", "destroy-fault", "not-kept"),
     *("told-of-reclaimed", "recorded:mass-reclaim", "recorded:reclaim-refused", "reclaimed"),
 )
 
@@ -147,9 +149,11 @@ def events_of(seed: int, steps: int, shape: Shape = USUAL) -> list[Event]:
 
 
 def _step(name: str, dice: random.Random, shape: Shape) -> int:
-    if name.startswith("wait") or dice.random() < 1 - shape.within:
+    # Most cycles destroy nothing, and an end matters most in one that does.
+    within, looking = (max(shape.within, 0.6), min(shape.looking, 0.2)) if name == _ENDS else (shape.within, shape.looking)
+    if name.startswith("wait") or dice.random() < 1 - within:
         return 0
-    return dice.randint(1, _LOOK) if dice.random() < shape.looking else dice.randint(_LOOK + 1, _LOOK + shape.destruction)
+    return dice.randint(1, _LOOK) if dice.random() < looking else dice.randint(_LOOK + 1, _LOOK + shape.destruction)
 
 
 def play(seed: int, events: Sequence[Event], plan: Plan | None = None, make: Make = Core, *, tell: bool = False) -> Scene:

@@ -129,7 +129,8 @@ class Scene:
         self.broker.is_away = self.broker.is_stuck = False
         self.broker.list_lies.clear()
         self.broker.faults.clear()
-        settings.mode, settings.paused, settings.kill_switch, settings.journal = ReclaimMode.ENFORCE, False, Switch.ABSENT, True
+        settings.mode, settings.paused, settings.kill_switch = ReclaimMode.ENFORCE, False, Switch.ABSENT
+        settings.journal = settings.saves = True
         settings.accepted = world.api.node_uid
         self.daemon.pace = 0.05
         self.daemon.start()

@@ -214,12 +214,16 @@ class _Step:
         # Hundreds of vNPUs, most of which stay as they are: what would be the same is not made anew.
         if (suspects := self._suspects(known)) != known.suspects:
             known = replace(known, suspects=suspects)
-        if reason := self._break(vnpu):
-            known = replace(known, reset_at=self._now, reset_reason=reason, normal=Count(), short=Count())
+        reason = self._break(vnpu)
+        reset_at = self._now if reason else known.reset_at
         found = shield(vnpu, self._look)
         if found is not None or self._is_back:
             reason = reason or (found.reason if found is not None else "")
-            return replace(known, is_shielded=True, shielded_at=self._now, reset_reason=reason, normal=Count(), short=Count())
+            return replace(
+                known, is_shielded=True, shielded_at=self._now, reset_at=reset_at, reset_reason=reason, normal=Count(), short=Count()
+            )
+        if reason:
+            known = replace(known, reset_at=reset_at, reset_reason=reason, normal=Count(), short=Count())
         if known.is_shielded:
             known = replace(known, is_shielded=False, free_since=self._now)
         if known.settled_at is None and self._look.begun > known.first_seen:
