@@ -322,15 +322,44 @@ def broker_records(node: Node) -> list[dict[str, Any]]:
     return [one for one in map(json.loads, out.splitlines()) if one.get("_SYSTEMD_UNIT") == BROKER]
 
 
+def destroying(node: Node) -> Vnpu:
+    """Have a vNPU destroyed by a library that hangs in it; return which of the orphans it is."""
+    node.machine.run("rm", "-f", names.KILL_SWITCH)
+    node.owned.simulator.clear_calls()
+    node.owned.simulator.fault(DESTROY, "hang", effect=True)
+    node.owned.create(node.owned.chips[1])
+    # The library lists it no more as soon as it is called.
+    there = node.owned.simulator.vnpus()
+    node.until(lambda: node.owned.simulator.calls(DESTROY), "the destruction begins")
+    (call,) = node.owned.simulator.calls(DESTROY)
+    return next(one for one in there if one.id == int(call.arguments["id"]))
+
+
+def test_a_pin_that_comes_too_late_waits_and_says_so(node: Node) -> None:
+    machine, owned, vnpu = node.machine, node.owned, destroying(node)
+    cursor = machine.cursor()
+    command = machine.enter("devwardctl", "pin", f"v{vnpu.id:04d}", "--reason", "too late")
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pin:
+        try:
+            until(lambda: machine.records(cursor, DEVWARD_MEMBER="Pin", DEVWARD_OUTCOME="intent"), "the pin is asked for")
+            until(lambda: f"/{vnpu.id}/" in machine.run("devwardctl", "pins", user=USER), "the pin is in force")
+            assert pin.poll() is None
+        finally:
+            owned.simulator.clear_faults()
+        out, _ = pin.communicate(timeout=60)
+    assert (pin.returncode, "was being destroyed when it was pinned, and is gone" in " ".join(out.split())) == (1, True), out
+    assert not owned.is_there(vnpu)
+    (record,) = machine.records(cursor, DEVWARD_MEMBER="Pin", DEVWARD_OUTCOME="failure")
+    assert record["DEVWARD_REASON"] == "vnpu-destroyed"
+    assert "What to do" in machine.run("devwardctl", "explain", "vnpu-destroyed")
+    machine.run("devwardctl", "unpin", record["DEVWARD_SUBJECT"])
+    owned.drop_node(vnpu)
+
+
 def test_an_upgrade_waits_for_a_destruction(node: Node) -> None:
     machine, owned = node.machine, node.owned
-    machine.run("rm", "-f", names.KILL_SWITCH)
     before, cursor = machine.main_pid(), machine.cursor()
-    owned.simulator.clear_calls()
-    owned.simulator.fault(DESTROY, "hang", effect=True)
-    # Which of the orphans it is matters nothing.
-    owned.create(owned.chips[1])
-    node.until(lambda: owned.simulator.calls(DESTROY), "the destruction begins")
+    destroying(node)
     command = machine.enter("dpkg", "--install", machine.package(__version__))
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as upgrade:
         try:
