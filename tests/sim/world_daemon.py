@@ -301,8 +301,10 @@ class Daemon:
         if not is_last:
             yield "recorded"
         at, sequence = self.world.time.now, self._drained(vnpu.vdev, losses)
-        wanted = reclaimer.decide(at, sequence, self.controls(), is_intent_taken=self.settings.journal)
-        if wanted is None or pins != self.settings.pins or not self.settings.saves:
+        # What cannot be saved is as what cannot be put on record: nothing is tried, and so nothing counts.
+        is_taken = self.settings.journal and self.settings.saves
+        wanted = reclaimer.decide(at, sequence, self.controls(), is_intent_taken=is_taken)
+        if wanted is None or pins != self.settings.pins:
             self.world.tell(f"vNPU {vnpu.vdev} is left alone at the last moment")
             return
         self.watcher.asked(vnpu, fresh, wanted)
