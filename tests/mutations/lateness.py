@@ -24,8 +24,8 @@ RULES: Final = (
     Rule(
         "4.6 a pin that comes too late for a vNPU that is gone says so",
         UNDERWAY,
-        "return Reason.VNPU_DESTROYED if target else Reason.OK",
-        "return Reason.OK",
+        "            if last.result is Result.DESTROYED and target:\n                return Reason.VNPU_DESTROYED\n",
+        "",
     ),
     Rule(
         "4.6 a pin that comes too late for what nobody knows says so",
@@ -42,20 +42,21 @@ RULES: Final = (
     Rule(
         "4.6 what had begun counts from when the change is in force",
         UNDERWAY,
-        "        if last is not None and was_running:\n",
-        "        if last is not None and last.result is None:\n",
+        "was_running and is_meant:",
+        "last.result is None and is_meant:",
     ),
+    Rule("4.6 the lock of a broker is looked at", UNDERWAY, "if may_run() and may_be_meant() else", "if not target and not may_run() else"),
     Rule(
         "4.6 a broker that never answered may be at it still",
         UNDERWAY,
-        "        if (last is None or last.result is Result.UNKNOWN) and may_run():\n",
-        "        if last is None and may_run():\n",
+        "        return now is last and is_meant\n",
+        "        return False\n",
     ),
     Rule(
         "4.6 what an earlier run of the daemon began may be any",
         UNDERWAY,
-        "        if (last is None or last.result is Result.UNKNOWN) and may_run():\n",
-        "        if last is not None and last.result is Result.UNKNOWN and may_run():\n",
+        "        if now is None or now.result not in (None, Result.UNKNOWN):\n            return True\n",
+        "        if now is None or now.result not in (None, Result.UNKNOWN):\n            return False\n",
     ),
     Rule(
         "4.6 what an earlier run began counts before the first look",

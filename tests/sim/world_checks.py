@@ -112,6 +112,8 @@ class Checks:
     _boots: int = 1
     #: The pins that were in force when the broker was asked to destroy, until it answers; None: it is asked nothing now.
     _pins_when_asked: tuple[Pin, ...] | None = None
+    #: Targets of the pins that came since, of which the daemon knew by then that it answers them only when that is over.
+    _known_late: set[str] = field(default_factory=set)
     #: When the hour's tries were last spent.
     spent_at: float = -1.0
     destroyed: int = 0
@@ -203,6 +205,7 @@ class Checks:
             self.broken(Rule.UNKNOWN, f"vNPU {vnpu.vdev}: the last look is {age:.0f} s old, of after the choice: {self._is_fresh}")
         self._is_fresh = False
         self._pins_when_asked = settings.pins
+        self._known_late.clear()
         if fresh.is_deferred:
             self.broken(Rule.DEFERRED, f"vNPU {vnpu.vdev}")
         if is_recorded is None:
@@ -242,7 +245,7 @@ class Checks:
             self.broken(Rule.OWNED, f"vNPU {vnpu.vdev} ({vnpu.serial})")
         for pin in self._too_late(vnpu):
             self.world.count("pinned-too-late")
-            if not self._daemon.is_too_late(pin.target):
+            if pin.target not in self._known_late:
                 self.broken(Rule.OWNED, f"vNPU {vnpu.vdev} ({vnpu.serial}): its pin is said to be in time")
         if pod := next(self._users(vnpu.phy), None):
             self.broken(Rule.CARD_IN_USE, f"vNPU {vnpu.vdev}, Pod {pod.uid[-4:]}")
@@ -282,6 +285,11 @@ class Checks:
         # One that comes when the broker is asked already is not answered before that is over, and says so.
         pins = self._daemon.settings.pins if self._pins_when_asked is None else self._pins_when_asked
         return any(pin.target in self._targets(vnpu) for pin in pins)
+
+    def pinned(self, target: str) -> None:
+        """Take note of whether the daemon knows that a pin which comes now may be too late."""
+        if self._daemon.is_too_late(target):
+            self._known_late.add(target)
 
     def _too_late(self, vnpu: Vnpu) -> list[Pin]:
         """Return the pins that name it or its card, and came after the broker was asked."""

@@ -130,9 +130,14 @@ def _pin(scene: Scene, vnpu: Vnpu) -> None:
     target = f"{die}/{vnpu.vdev}/{vnpu.template}"
     if any(pin.target == target for pin in scene.settings.pins):
         return
+    _add_pin(scene, target)
+    scene.world.count("pin")
+
+
+def _add_pin(scene: Scene, target: str) -> None:
+    scene.checks.pinned(target)
     scene.settings.pins += (Pin(target, "it is wanted", 0, scene.world.time.realtime_usec),)
     scene.daemon.noticed()
-    scene.world.count("pin")
 
 
 @event("pin")
@@ -146,8 +151,7 @@ def _pins(scene: Scene, number: int) -> None:
 def _pins_card(scene: Scene, number: int) -> None:
     die = scene.world.hardware.cards[number % scene.plan.managed].die
     if all(pin.target != die for pin in scene.settings.pins):
-        scene.settings.pins += (Pin(die, "it is wanted", 0, scene.world.time.realtime_usec),)
-        scene.daemon.noticed()
+        _add_pin(scene, die)
         scene.world.count("pin-card")
 
 

@@ -305,6 +305,18 @@ def test_a_pin_that_comes_too_late_is_in_force_and_says_so(desk: Desk, late: Rea
     assert desk.pin() == ActionResult(TARGET, Outcome.NOOP, Reason.OK)
 
 
+def test_a_pin_is_in_force_before_anything_is_waited_for(desk: Desk) -> None:
+    async def main() -> None:
+        pinning = asyncio.ensure_future(desk.pinning.pin(REQUEST, TARGET, WHY))
+        # To its first wait, which is for the disk.
+        await asyncio.sleep(0)
+        assert ([pin.target for pin in desk.pins], desk.late_for) == ([TARGET], [(TARGET, ())])
+        assert not pinning.done()
+        await pinning
+
+    asyncio.run(main())
+
+
 def test_a_pin_that_comes_too_late_and_is_not_saved_says_both(desk: Desk) -> None:
     desk.late, desk.store.fails = Reason.VNPU_DESTROYED, True
     told = desk.do(lambda: desk.pinning.pin(REQUEST, TARGET, WHY))

@@ -314,6 +314,7 @@ async def destroying(desk: Desk, monkeypatch: pytest.MonkeyPatch, answer: Any) -
 
 OWN = expected_of(100)
 PINS = {"itself": f"{OWN.die}/100/{OWN.template}", "its card": OWN.die}
+OTHER = f"{OWN.die}/101/{OWN.template}"
 GONE, THERE = DestroyAnswer(1, Came.DESTROYED, 0, "gone"), DestroyAnswer(1, Came.STILL_PRESENT, -8007, "there")
 NOT_TOLD = DestroyAnswer(1, Came.UNKNOWN, -8007, "not known")
 
@@ -348,9 +349,7 @@ def test_a_pin_waits_for_the_destruction_that_it_came_too_late_for(
     play(test)
 
 
-@pytest.mark.parametrize(
-    "target", [f"{OWN.die}/101/{OWN.template}", f"{OWN.die}/100/vir01", expected_of(116).die], ids=["id", "template", "die"]
-)
+@pytest.mark.parametrize("target", [OTHER, f"{OWN.die}/100/vir01", expected_of(116).die], ids=["id", "template", "die"])
 def test_a_pin_of_another_waits_for_nothing(play: Play, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     async def test(desk: Desk) -> None:
         cycle = await destroying(desk, monkeypatch, GONE)
@@ -371,6 +370,29 @@ def test_a_broker_that_never_answered_may_be_at_it_still(play: Play, monkeypatch
         desk.npus.broker_may_run = False
         for target in (*PINS.values(), ""):
             assert await desk.room.lateness(target)() is Reason.OK
+
+    play(test)
+
+
+def test_a_broker_that_another_one_keeps_from_it_may_be_at_any(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(desk: Desk) -> None:
+        await (await destroying(desk, monkeypatch, RefusedAnswer(1, Refusal.DESTROY_RUNNING, None, "another is at it")))
+        desk.npus.broker_may_run = True
+        for target in (*PINS.values(), OTHER, ""):
+            assert await desk.room.lateness(target)() is Reason.DESTRUCTION_BEGUN
+        desk.npus.broker_may_run = False
+        assert await desk.room.lateness(OTHER)() is Reason.OK
+
+    play(test)
+
+
+def test_what_began_after_a_pin_heeded_it(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(desk: Desk) -> None:
+        told = desk.room.lateness(OTHER)
+        cycle = await destroying(desk, monkeypatch, GONE)
+        desk.npus.broker_may_run = True
+        assert await told() is Reason.OK
+        await cycle
 
     play(test)
 

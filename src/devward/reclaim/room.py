@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # a host without NPUs loads nothing of them
     from devward.reclaim.keeping import Keeping
     from devward.reclaim.limits import Breaker, Spent
     from devward.reclaim.reconciler import Reconciler
+    from devward.reclaim.underway import Underway
     from devward.reclaim.verdict import Judgement
     from devward.reclaim.warden import LastWord
 
@@ -320,7 +321,10 @@ class ReclaimRoom:
             return _in_time
         from devward.reclaim.underway import lateness
 
-        return lateness(self._reconciler.underway if self._reconciler is not None else None, target, self._npus.destroy_may_run)
+        def current() -> "Underway | None":
+            return self._reconciler.underway if self._reconciler is not None else None
+
+        return lateness(current, target, self._npus.destroy_may_run)
 
     def controls(self) -> "Controls":
         """Return what stops reclaiming by an administrator's wish or by the state of the daemon."""

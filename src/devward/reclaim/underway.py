@@ -49,27 +49,32 @@ class Underway:
             return
 
 
-def lateness(last: Underway | None, target: str, may_run: Callable[[], bool]) -> Callable[[], Awaitable[Reason]]:
+def lateness(current: Callable[[], Underway | None], target: str, may_run: Callable[[], bool]) -> Callable[[], Awaitable[Reason]]:
     """Return what tells, once that is over, for what a change came too late that is in force from now on; `ok`: for nothing.
 
-    `last` is what this run of the daemon began last; `target` what was pinned, empty where all of reclaiming was stopped. `may_run` tells
-    whether some broker may be in the vendor's library still, as one that never answered, or was asked by an earlier run of the daemon, for
-    nobody knows what.
+    `current` returns what this run of the daemon began last; `target` is what was pinned, empty where all of reclaiming was stopped.
+    `may_run` tells whether some broker holds the lock around everything that it does to destroy, and it answers only after that: one that
+    never answered may be at it still, or one that was asked by an earlier run of the daemon, for nobody knows what.
     """
-    is_meant = last is None or not target or last.is_named(target)
+    last = current()
+    is_meant = last is not None and (not target or last.is_named(target))
     was_running = last is not None and last.result is None
 
+    def may_be_meant() -> bool:
+        """Whether a broker that holds the lock may be at what the change came too late for."""
+        now = current()
+        if now is None or now.result not in (None, Result.UNKNOWN):
+            return True
+        # What began later heeded the change.
+        return now is last and is_meant
+
     async def told() -> Reason:
-        if not is_meant:
-            return Reason.OK
-        if last is not None and was_running:
+        if last is not None and was_running and is_meant:
             await last.wait()
-            if last.result is Result.DESTROYED:
-                return Reason.VNPU_DESTROYED if target else Reason.OK
+            if last.result is Result.DESTROYED and target:
+                return Reason.VNPU_DESTROYED
             if last.result is None or (target and last.result is Result.UNKNOWN):
                 return Reason.DESTRUCTION_BEGUN
-        if (last is None or last.result is Result.UNKNOWN) and may_run():
-            return Reason.DESTRUCTION_BEGUN
-        return Reason.OK
+        return Reason.DESTRUCTION_BEGUN if may_run() and may_be_meant() else Reason.OK
 
     return told
