@@ -56,6 +56,7 @@ HOST_SCAN: Final = "src/devward/npu/host_scan.py"
 HOST_WITNESS: Final = "src/devward/npu/host_witness.py"
 INVENTORY: Final = "src/devward/npu/inventory.py"
 NPU_MEMORY: Final = "src/devward/npu/memory.py"
+NPU_ROOM: Final = "src/devward/npu/room.py"
 NUMBERING: Final = "src/devward/npu/numbering.py"
 PINS: Final = "src/devward/npu/pins.py"
 PINNING: Final = "src/devward/pinning.py"
@@ -141,6 +142,7 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     HOST_WITNESS: ("test_host_witness.py",),
     INVENTORY: ("test_npu_inventory.py", "test_npu_through_broker.py"),
     NPU_MEMORY: ("test_npu_inventory.py", "test_npu_through_broker.py"),
+    NPU_ROOM: ("test_npu_room.py",),
     NUMBERING: ("test_dcmi_destruction.py", "test_dcmi_survey.py", "test_npu_inventory.py"),
     PINS: ("test_npu_pins.py", "test_pinning.py"),
     PINNING: ("test_pinning.py",),

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import CHANGES, CLIENT, PINNING, RECLAIM_ACTIONS, RECLAIM_ROOM, RECONCILER, UNDERWAY
+from mutations.files import CHANGES, NPU_ROOM, PINNING, RECLAIM_ACTIONS, RECLAIM_ROOM, RECONCILER, UNDERWAY
 from mutations.rule import Rule
 
 RULES: Final = (
@@ -66,9 +66,15 @@ RULES: Final = (
     ),
     Rule(
         "4.6 whether a broker may destroy is asked of its lock",
-        CLIENT,
-        "        return destroy_may_run(self._lock_file)\n",
-        "        return False\n",
+        NPU_ROOM,
+        "        return destroy_may_run(names.BROKER_LOCK_FILE)\n",
+        "        return self._client is not None and destroy_may_run(names.BROKER_LOCK_FILE)\n",
+    ),
+    Rule(
+        "4.6 a lock that cannot be looked at may be held",
+        NPU_ROOM,
+        "        except OSError:\n            return True\n",
+        "        except OSError:\n            return False\n",
     ),
     Rule(
         "4.6 a pin tells for what it comes too late",

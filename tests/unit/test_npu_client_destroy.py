@@ -451,7 +451,7 @@ def test_a_call_that_nobody_waits_for_any_more_goes_on_and_is_let_be(real: Real)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        assert real.client.destroy_may_run()
+        assert destroy_may_run(str(real.host.lock))
         busy = await real.client.list()
         assert isinstance(busy, Unavailable)
         assert busy.reason is Reason.NPU_BROKER_SILENT

@@ -1,6 +1,7 @@
 """What the daemon has of NPUs where there are none, what it does at their first sight, and what the journal says of them."""
 
 import asyncio
+import fcntl
 import io
 import json
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from devward import names
 from devward.audit import Audit
 from devward.clock import Clock
 from devward.config import NpuConfig
@@ -94,12 +96,28 @@ def test_without_npus_there_is_nothing_to_show_and_nothing_to_do(desk: Desk) -> 
         assert (tuple(room.cards()), tuple(room.vnpus()), tuple(room.findings())) == ((), (), ())
         assert room.describe(room.cards()) == {"host": {}, "kubelet": "", "cards": [], "vnpus": []}
         assert not room.has_idle()
-        assert not room.destroy_may_run()
         assert isinstance(await room.witness((), None), Unavailable)
         assert asyncio.all_tasks() == {asyncio.current_task()}
         await room.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("devices", NpuDevices)
+def test_a_broker_may_be_destroying_whether_it_is_this_daemons_or_not(
+    desk: Desk, devices: NpuDevices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = tmp_path / "destroy.lock"
+    monkeypatch.setattr(names, "BROKER_LOCK_FILE", str(lock))
+    room = make_room(desk, NpuConfig(devices))
+    assert not room.destroy_may_run()
+    lock.touch()
+    assert not room.destroy_may_run(), "a broker that is done leaves it"
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert room.destroy_may_run()
+    monkeypatch.setattr(names, "BROKER_LOCK_FILE", str(lock / "below-a-file"))
+    assert room.destroy_may_run(), "it cannot be learned"
 
 
 def test_a_sight_before_the_daemon_is_ready_waits_until_it_is(desk: Desk) -> None:

@@ -222,10 +222,6 @@ class BrokerClient:
             return answer
         return _garbled("it answers another question")
 
-    def destroy_may_run(self) -> bool:
-        """Tell whether some broker may be in the call that destroys a vNPU."""
-        return destroy_may_run(self._lock_file)
-
     async def _ask(self, request: _Question, seconds: float, line: "_Line", *, urgent: bool) -> Answer | Unavailable:
         async with self._one_at_a_time:
             now = self._clock.monotonic()

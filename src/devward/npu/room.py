@@ -122,8 +122,19 @@ class NpuRoom:
             self.look(Trigger.TIMER)
 
     def destroy_may_run(self) -> bool:
-        """Tell whether some broker may be in the call that destroys a vNPU; what cannot be learned counts as that it is."""
-        return self._client is not None and self._client.destroy_may_run()
+        """Tell whether some broker may be in the call that destroys a vNPU; what cannot be learned counts as that it is.
+
+        One that an earlier run of the daemon asked may be before there is a client, and where NPUs were switched off meanwhile.
+        """
+        try:
+            os.lstat(names.BROKER_LOCK_FILE)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        from devward.npu.client import destroy_may_run
+
+        return destroy_may_run(names.BROKER_LOCK_FILE)
 
     # --- views -------------------------------------------------------------------------------------------------------
     def cards(self) -> "Sequence[CardView]":
