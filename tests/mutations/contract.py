@@ -36,8 +36,8 @@ RULES: Final = (
     Rule(
         "4.5.1 the last word is said before the broker is asked",
         RECONCILER,
-        "            if (no := await last_word()) is not None:\n",
-        "            if (no := await last_word()) is not None and not no.reason:\n",
+        "            if (no := await last_word()) is not None:\n                act.fail",
+        "            if (no := await last_word()) is not None and not no.reason:\n                act.fail",
     ),
     Rule(
         "4.5.1 the last word is said again when it is the broker's turn",

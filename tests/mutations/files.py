@@ -177,7 +177,7 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     CHANGES: ("test_reclaim_room.py",),
     RECLAIM_ROOM: ("test_reclaim_room.py", "test_reclaim_reconciler.py"),
     SHIELD: ("test_reclaim_verdict.py", "test_reclaim_confirmation.py", "test_reclaim_properties.py"),
-    UNDERWAY: ("test_reclaim_room.py",),
+    UNDERWAY: ("test_reclaim_underway.py", "test_reclaim_room.py"),
     VERDICT: ("test_reclaim_verdict.py", "test_reclaim_confirmation.py", "test_reclaim_properties.py"),
     UNIT: ("test_dcmi_units.py",),
     STATE: ("test_state.py", "test_remembered.py"),

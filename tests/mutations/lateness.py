@@ -7,10 +7,25 @@ from mutations.rule import Rule
 
 RULES: Final = (
     Rule(
+        "4.6 while a broker may be at it none is told of another",
+        RECONCILER,
+        "                if self._warden.destroy_may_run():\n",
+        "                if not self._warden:\n",
+    ),
+    Rule("4.6 a lock that was held when a change came counts", UNDERWAY, "was_held = not was_running and may_run()", "was_held = False"),
+    Rule("4.6 what began later heeded the change", UNDERWAY, "return now is last and is_meant", "return is_meant"),
+    Rule("4.6 an answer waits for longer than a broker may", UNDERWAY, "DESTROY_SECONDS + 15.0", "DESTROY_SECONDS - 29.0"),
+    Rule(
+        "4.6 what was never told keeps what is not known",
+        RECONCILER,
+        "            if self._underway is not None and self._underway.result is None:\n",
+        "            if self._underway is not None:\n",
+    ),
+    Rule(
         "4.6 from the last word on a pin is too late",
         RECONCILER,
-        "                    self._underway = Underway(expected)\n",
-        "                    pass\n",
+        "                self._underway = Underway(expected)\n",
+        "",
     ),
     Rule("4.6 what came of a destruction is told to who waits", RECONCILER, "            result = what_came.result\n", ""),
     Rule(
@@ -45,7 +60,7 @@ RULES: Final = (
         "was_running and is_meant:",
         "last.result is None and is_meant:",
     ),
-    Rule("4.6 the lock of a broker is looked at", UNDERWAY, "if may_run() and may_be_meant() else", "if not target and not may_run() else"),
+    Rule("4.6 the lock of a broker is looked at", UNDERWAY, "(was_held or may_run())", "(was_held and not may_run())"),
     Rule(
         "4.6 a broker that never answered may be at it still",
         UNDERWAY,

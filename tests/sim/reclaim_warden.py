@@ -82,6 +82,8 @@ class World:
     #: What an earlier run left; None: it cannot be told.
     left: tuple[Breaker, Spent] | None = (Breaker(), Spent())
     can_keep: bool = True
+    #: Some broker destroys, or may.
+    is_lock_held: bool = False
     #: What happens while one of these is under way.
     during: dict[str, Act] = field(default_factory=dict)
 
@@ -98,6 +100,9 @@ class World:
 
     def sequence(self, vdev: int) -> int | None:
         return self.events.get(vdev, 0)
+
+    def destroy_may_run(self) -> bool:
+        return self.is_lock_held
 
     async def _step(self, what: str) -> None:
         self.done.append(what)

@@ -189,6 +189,10 @@ class WorldWarden:
         hardware = self._world.hardware
         return hardware.sequences[f"vdavinci{vdev}"] + hardware.losses
 
+    def destroy_may_run(self) -> bool:
+        """Whether a broker hangs in the library."""
+        return self._daemon.broker.is_stuck
+
     async def switch(self) -> Switch:
         """Look at the kill switch."""
         await self._steps.at("switch")

@@ -506,6 +506,21 @@ def test_one_process_at_a_time_holds_the_lock(tmp_path: Path) -> None:
         assert lock_refusal(path) is Refusal.DESTROY_RUNNING
 
 
+def test_who_only_looks_at_the_lock_keeps_nobody_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, pauses = tmp_path / "lock", []
+    path.touch(0o600)
+    with path.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            fcntl.flock(other, fcntl.LOCK_UN)
+
+        monkeypatch.setattr("devward.npu.destruction.time.sleep", pause)
+        with destroy_lock(str(path)):
+            assert len(pauses) == 1
+
+
 def test_a_lock_that_cannot_be_had_is_refused(tmp_path: Path) -> None:
     assert lock_refusal(tmp_path / "none" / "lock") is Refusal.LOCK_UNUSABLE
     (tmp_path / "link").symlink_to(tmp_path / "lock")

@@ -301,7 +301,8 @@ async def destroying(desk: Desk, monkeypatch: pytest.MonkeyPatch, answer: Any) -
     begun = asyncio.Event()
 
     async def slow(_expected: Any, _runtime: str, _request: str, last_word: Any) -> Any:
-        assert await last_word() == ""
+        if against := await last_word():
+            return Unasked(Reason.RECLAIM_BLOCKED, against)
         begun.set()
         await asyncio.sleep(30)
         return answer
@@ -367,6 +368,13 @@ def test_a_broker_that_never_answered_may_be_at_it_still(play: Play, monkeypatch
         desk.npus.broker_may_run = True
         for target in (*PINS.values(), ""):
             assert await desk.room.lateness(target)() is Reason.DESTRUCTION_BEGUN
+        # While it may be, none is told of another, and it stays known what that one is at.
+        desk.world.vnpus = (*desk.world.vnpus, vnpu_of(116))
+        for _ in range(12):
+            await desk.look()
+        assert ("failure", "destroy-running") in desk.scene.outcomes()
+        assert await desk.room.lateness(OTHER)() is Reason.OK
+        assert await desk.room.lateness(PINS["itself"])() is Reason.DESTRUCTION_BEGUN
         desk.npus.broker_may_run = False
         for target in (*PINS.values(), ""):
             assert await desk.room.lateness(target)() is Reason.OK

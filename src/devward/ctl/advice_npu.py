@@ -224,7 +224,7 @@ NPU_ADVICE: Final[Mapping[Reason, Advice]] = MappingProxyType(
             (_step("See by what it was judged, and the line that makes such a vNPU again.", "devwardctl history --event vnpu-reclaim"),),
         ),
         Reason.DESTRUCTION_BEGUN: Advice(
-            "Nothing more is destroyed against it. A broker that does not answer may be in the vendor's library still.",
+            "Nothing new is begun against it. What had begun may still be destroyed, as by a broker that hangs in the vendor's library.",
             (
                 _step("See what was begun, and how it ended.", "devwardctl history --event vnpu-reclaim", "devwardctl reclaim status"),
                 _step("See what the broker does.", "systemctl status devward-dcmi.service"),

@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -22,6 +23,9 @@ from devward.npu.survey import listed_vdevs, read_chip, read_mode
 from devward.npu.vendor import DcmiError, Vendor
 
 DEVICE_DIRECTORY: Final = "/dev"
+#: How often a lock is asked for that somebody has, and for how many seconds each time is put off.
+LOCK_TRIES: Final = 5
+LOCK_PAUSE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +209,16 @@ def read_node(vdev: int, directory: str = DEVICE_DIRECTORY) -> Node:
     return Node(inode=found.st_ino, ctime_ns=found.st_ctime_ns, major=os.major(found.st_rdev), minor=os.minor(found.st_rdev))
 
 
+def _take_lock(descriptor: int) -> None:
+    """Take the lock, also where the daemon is just looking whether anybody has it. OSError."""
+    for _ in range(LOCK_TRIES - 1):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(LOCK_PAUSE)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 @contextlib.contextmanager
 def destroy_lock(path: str) -> Iterator[None]:
     """Hold the lock that one process of the host can hold; it goes with the process, however that ends. Refused: another has it.
@@ -216,7 +230,7 @@ def destroy_lock(path: str) -> Iterator[None]:
     except OSError as error:
         raise Refused(Refusal.LOCK_UNUSABLE, f"{path} cannot be opened: {error.strerror}") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _take_lock(descriptor)
     except BlockingIOError:
         raise Refused(Refusal.DESTROY_RUNNING, "another broker is still destroying a vNPU") from None
     except OSError as error:

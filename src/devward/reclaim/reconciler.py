@@ -17,7 +17,7 @@ from devward.cluster.owners import Seen
 from devward.cluster.views import Unknown
 from devward.config import ReclaimConfig
 from devward.model import ActionRequest, ReclaimMode, Trigger
-from devward.npu.facts import Expected, Outcome
+from devward.npu.facts import Expected, Outcome, Refusal
 from devward.npu.inventory import Picture
 from devward.npu.numbering import vfid_of
 from devward.reclaim import aftermath, contract, counters, history, limits, record, stays, verdict
@@ -449,10 +449,14 @@ class Reconciler:
                 return
 
             async def last_word_of_all() -> Refuse | None:
-                if (no := await last_word()) is None:
-                    # Whatever is asked for from now on comes too late for this one.
-                    self._underway = Underway(expected)
-                return no
+                if (no := await last_word()) is not None:
+                    return no
+                if self._warden.destroy_may_run():
+                    # The broker would refuse, and for what its lock is held later could not be told.
+                    return Refuse(Refusal.DESTROY_RUNNING.value, "Another broker may still be destroying a vNPU.")
+                # Whatever is asked for from now on comes too late for this one.
+                self._underway = Underway(expected)
+                return None
 
             what_came = await self._tell_broker(prepared, seen.gathered.runtime, request.request_id, last_word_of_all)
             self._conclude(prepared, what_came, request.request_id)

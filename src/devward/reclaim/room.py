@@ -264,6 +264,10 @@ class ReclaimRoom:
         """Return a number that grows with each event by which a vNPU's node may have become another one; None: it cannot be told."""
         return self._npus.sequence(vdev)
 
+    def destroy_may_run(self) -> bool:
+        """Tell whether some broker may be destroying a vNPU, whoever asked it."""
+        return self._npus.destroy_may_run()
+
     async def switch(self) -> "Switch":
         """Look at the kill switch. Whatever has its name, a broken link too, sets it."""
         from devward.reclaim.controls import Switch

@@ -59,6 +59,8 @@ def lateness(current: Callable[[], Underway | None], target: str, may_run: Calla
     last = current()
     is_meant = last is not None and (not target or last.is_named(target))
     was_running = last is not None and last.result is None
+    # It may be let go of before that is told.
+    was_held = not was_running and may_run()
 
     def may_be_meant() -> bool:
         """Whether a broker that holds the lock may be at what the change came too late for."""
@@ -75,6 +77,6 @@ def lateness(current: Callable[[], Underway | None], target: str, may_run: Calla
                 return Reason.VNPU_DESTROYED
             if last.result is None or (target and last.result is Result.UNKNOWN):
                 return Reason.DESTRUCTION_BEGUN
-        return Reason.DESTRUCTION_BEGUN if may_run() and may_be_meant() else Reason.OK
+        return Reason.DESTRUCTION_BEGUN if (was_held or may_run()) and may_be_meant() else Reason.OK
 
     return told

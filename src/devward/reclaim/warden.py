@@ -24,6 +24,9 @@ class Warden(Protocol):
     def sequence(self, vdev: int) -> int | None:
         """Return a number that grows with each event by which a vNPU's node may have become another one; None: it cannot be told."""
 
+    def destroy_may_run(self) -> bool:
+        """Tell whether some broker may be destroying a vNPU, whoever asked it."""
+
     async def switch(self) -> Switch:
         """Look at the kill switch."""
 
