@@ -34,7 +34,7 @@ RULES: Final = (
         "            if self._underway is not None and self._underway.result is None:\n                self._underway.end(result)\n",
         "            if result is not Result.UNKNOWN and self._underway is not None:\n                self._underway.end(result)\n",
     ),
-    Rule("4.6 a pin of its NPU is too late, too", UNDERWAY, "frozenset({expected.die, f", "frozenset({f"),
+    Rule("4.6 a pin of its NPU is too late, too", UNDERWAY, "frozenset({str(Target(expected.die)), ", "frozenset({"),
     Rule("4.6 the end of a destruction is waited for", UNDERWAY, "            await last.wait()\n", ""),
     Rule(
         "4.6 a pin that comes too late for a vNPU that is gone says so",

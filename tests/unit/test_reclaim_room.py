@@ -277,17 +277,7 @@ def test_once_it_stops_nothing_is_destroyed_any_more(play: Play) -> None:
 
 def test_stopping_waits_for_a_destruction_that_is_under_way(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(desk: Desk) -> None:
-        await desk.wait(10)
-        begun = asyncio.Event()
-
-        async def slow(*_: Any) -> DestroyAnswer:
-            begun.set()
-            await asyncio.sleep(30)
-            return DestroyAnswer(1, Came.DESTROYED, 0, "gone")
-
-        monkeypatch.setattr(desk.npus, "destroy", slow)
-        cycle = asyncio.ensure_future(desk.look())
-        await begun.wait()
+        cycle = await destroying(desk, monkeypatch, GONE)
         await desk.room.finish()
         assert desk.scene.outcomes()[-1] == ("success", "")
         await cycle

@@ -11,6 +11,7 @@ from typing import Final
 from devward.model import Reason
 from devward.npu.client import DESTROY_SECONDS
 from devward.npu.facts import Expected
+from devward.npu.pins import Target
 from devward.reclaim.aftermath import Result
 
 #: Seconds for which an administrator's answer waits: the broker's answer may take DESTROY_SECONDS, and is put on record then.
@@ -22,7 +23,7 @@ class Underway:
 
     def __init__(self, expected: Expected) -> None:
         """Begin: the broker is about to be told."""
-        self._names = frozenset({expected.die, f"{expected.die}/{expected.vdev}/{expected.template}"})
+        self._names = frozenset({str(Target(expected.die)), str(Target(expected.die, expected.vdev, expected.template))})
         self._ended = asyncio.Event()
         self._result: Result | None = None
 
