@@ -24,7 +24,18 @@ from dbus_next.constants import MessageType
 from dbus_next.message import Message
 
 from bench.figure import Bar, Figure, Figures
-from bench.setting import Broken, children_cpu_seconds, cpu_seconds, daemon, memory, need_kvm, settle, wakeups
+from bench.setting import (
+    BROKER_UNIT,
+    Broken,
+    children_cpu_seconds,
+    cpu_seconds,
+    daemon,
+    memory,
+    need_kvm,
+    settle,
+    unit_environment,
+    wakeups,
+)
 from bench.signals import DEADLINE, MessageBus, call, check_allocation, connect, disconnect
 from bench.uevents import counted
 from devward.npu.protocol import ListAnswer, ListRequest
@@ -126,7 +137,7 @@ def _node(library: Path, cards: int, per_card: int) -> Iterator[_Node]:
         vnpus = [_vnpu(chip, chip.first_vdev + place) for chip in chips for place in range(per_card)]
         with simulator.edit() as state:
             state.vnpus.extend(vnpus)
-        broker = host.start(simulator.environment)
+        broker = host.start({**simulator.environment, **unit_environment(BROKER_UNIT)})
         with host.connect() as connection:
             if not isinstance(connection.ask(ListRequest(1)), ListAnswer):
                 raise Broken("the broker does not list the simulated NPUs")

@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.figure import Bar, Figure, Figures
 from bench.npus import RESIDENT
-from bench.setting import Broken, cpu_seconds, memory, need_kvm, scratch
+from bench.setting import BROKER_UNIT, Broken, cpu_seconds, memory, need_kvm, scratch, unit_environment
 from bench.snapshot import CARDS, PODS, full_checkpoint, full_dies, full_list, is_failing, pod_uid, registered
 from devward.npu.protocol import ListAnswer, ListRequest
 from sim.bundle_host import made
@@ -73,7 +73,7 @@ def _full_node(library: Path) -> Iterator[OwnedNode]:
             _bundles(owned)
             owned.checkpoint.write_bytes(full_checkpoint())
             owned.api.bodies["pods"] = full_list(dies)
-            host.start(simulator.environment)
+            host.start({**simulator.environment, **unit_environment(BROKER_UNIT)})
             with host.connect() as connection:
                 if not isinstance(connection.ask(ListRequest(1)), ListAnswer):
                     raise Broken("the broker does not list the simulated NPUs")

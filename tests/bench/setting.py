@@ -10,13 +10,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sim.daemon_process import DaemonProcess, wait_for
+from sim.daemon_process import REPOSITORY, DaemonProcess, wait_for
 
 #: The guard against repair wars is no subject here: with its default the bench would measure the back-off.
 CONTESTED_AFTER = 1_000_000
 UNCONTESTED = f"[cdi]\ncontested_after = {CONTESTED_AFTER}\n"
 DEVICE = "/device/kvm"
 SPEC = "/spec/hyperlight_2edev_2dhypervisor_2ejson"
+BROKER_UNIT = REPOSITORY / "systemd/devward-dcmi.service"
 
 
 class Broken(Exception):
@@ -53,6 +54,13 @@ def is_checking(process: DaemonProcess) -> bool:
     manager = process.describe()["manager"]
     assert isinstance(manager, dict)
     return bool(manager["checking"])
+
+
+def unit_environment(unit: Path) -> dict[str, str]:
+    """Return the variables that a unit sets (Environment= of systemd.exec(5), one a line and unquoted): some decide about memory."""
+    lines = unit.read_text(encoding="utf-8").splitlines()
+    settings = [line.removeprefix("Environment=").partition("=") for line in lines if line.startswith("Environment=")]
+    return {name: value for name, _, value in settings}
 
 
 def need_kvm() -> None:
