@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 sys.path.insert(0, str(REPOSITORY / "src"))
 
-from devward import __version__, config, names  # noqa: E402  # the tree's own package, whatever is installed
+from devward import __version__, config_keys, names  # noqa: E402  # the tree's own package, whatever is installed
 from devward.cluster.observations import LEFT_OUT, TABLE, Observation  # noqa: E402
 from devward.ctl.advice_destroying import REFUSALS, RESETS  # noqa: E402
 from devward.metrics import FAMILIES, Family, Kind  # noqa: E402
@@ -85,7 +85,7 @@ def toml_page() -> str:
         "shows the values in force and the file that each comes from.",
     ]
     section = ""
-    for key in config.KEYS:
+    for key in config_keys.KEYS:
         if key.section != section:
             section = key.section
             lines.append(f".SH SECTION [{section.upper()}]")

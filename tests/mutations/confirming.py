@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from mutations.files import CADENCE, CONFIG, CONFIRMATION, OWNERS, RECONCILER, SNAPSHOT, VERDICT
+from mutations.files import CADENCE, CONFIG_KEYS, CONFIRMATION, OWNERS, RECONCILER, SNAPSHOT, VERDICT
 from mutations.rule import Rule
 
 RULES: Final = (
-    Rule("4.4 a grace is 600 s where nothing else is said", CONFIG, '"reclaim", "grace", 600,', '"reclaim", "grace", 60,'),
-    Rule("4.4 there are three confirmations where nothing else is said", CONFIG, '"confirmations", 3,', '"confirmations", 1,'),
-    Rule("4.4 looks are 60 s apart where nothing else is said", CONFIG, '"reclaim", "interval", 60,', '"reclaim", "interval", 1,'),
+    Rule("4.4 a grace is 600 s where nothing else is said", CONFIG_KEYS, '"reclaim", "grace", 600,', '"reclaim", "grace", 60,'),
+    Rule("4.4 there are three confirmations where nothing else is said", CONFIG_KEYS, '"confirmations", 3,', '"confirmations", 1,'),
+    Rule("4.4 looks are 60 s apart where nothing else is said", CONFIG_KEYS, '"reclaim", "interval", 60,', '"reclaim", "interval", 1,'),
     Rule(
         "4.4 a confirmation comes an interval after the previous one",
         CONFIRMATION,

@@ -43,7 +43,7 @@ STATEMENT: Final = "src/devward/cluster/statement.py"
 THIS_HOST: Final = "src/devward/cluster/this_host.py"
 UDA: Final = "src/devward/cluster/uda.py"
 WITNESS: Final = "src/devward/cluster/witness.py"
-CONFIG: Final = "src/devward/config.py"
+CONFIG_KEYS: Final = "src/devward/config_keys.py"
 ACCESS: Final = "src/devward/npu/access.py"
 BROKER: Final = "src/devward/npu/broker.py"
 CHIPS: Final = "src/devward/npu/chips.py"
@@ -129,7 +129,7 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     THIS_HOST: ("test_this_host.py",),
     UDA: ("test_local_uda.py", "test_local.py"),
     WITNESS: ("test_witness.py", "test_owners_gatherer.py", "test_owners_snapshot.py"),
-    CONFIG: ("test_config.py",),
+    CONFIG_KEYS: ("test_config.py",),
     ACCESS: ("test_dcmi_library.py", "test_dcmi_broker.py"),
     BROKER: ("test_dcmi_broker.py",),
     CHIPS: ("test_npu_inventory.py", "test_npu_through_broker.py"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from devward import config
+from devward import config, config_keys
 from devward.errors import ConfigError
 from devward.model import CdiMode, ClusterRead, DeviceKind, Manage, Reason, ReclaimMode
 
@@ -128,7 +128,7 @@ SAMPLES: dict[str, tuple[list[str], list[str]]] = {
 
 
 def test_every_key_has_samples() -> None:
-    assert set(SAMPLES) == {key.path for key in config.KEYS}
+    assert set(SAMPLES) == {key.path for key in config_keys.KEYS}
 
 
 @pytest.mark.parametrize("key", sorted(SAMPLES))
@@ -249,7 +249,7 @@ def test_effective_values_can_be_read_back() -> None:
     text += '[reclaim]\ncards = ["p007"]\nmanage = "all"\n'
     loaded = built(text)
     values = {key: (value, source) for key, value, source in config.effective(loaded)}
-    assert set(values) == {key.path for key in config.KEYS}
+    assert set(values) == {key.path for key in config_keys.KEYS}
     assert values["hypervisor.devices"] == (["/dev/kvm"], "test.toml")
     assert values["hypervisor.expected_mode"] == ("0660", "test.toml")
     assert values["hypervisor.expected_gid"] == ("any", "default")

@@ -17,7 +17,7 @@ CODES = ("reasons", "controls", "limits", "contract")
 TABLES = {TABLE, ("ctl.reclaim_codes", "npu.codes"), *(("ctl.reclaim_codes", f"reclaim.{name}") for name in CODES)}
 ALLOWED = {"names", "model", "errors", "text", "config", "bus.connection", "bus.messages", "npu.views", "plugin.status"}
 #: What bus.connection and config themselves stand on.
-BENEATH = {"bus.stream", "bus.transport", "bus.watches", "bus.wire", "npu.numbering", "plugin.settings"}
+BENEATH = {"bus.stream", "bus.transport", "bus.watches", "bus.wire", "config_keys", "npu.numbering", "plugin.settings"}
 
 
 def imported(path: Path) -> set[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from devward import __main__ as command_line
-from devward import config, names
+from devward import config_keys, names
 from devward.metrics import FAMILIES
 from devward.model import Reason
 from devward.npu.facts import Refusal
@@ -93,5 +93,5 @@ def test_every_journal_field_is_named() -> None:
 
 def test_every_key_is_documented() -> None:
     text = page("devward.toml.5")
-    for key in config.KEYS:
+    for key in config_keys.KEYS:
         assert f".B {key.name}\n" in text

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from devward import __version__, config, names
+from devward import __version__, config, config_keys, names
 from devward.cluster.api_result import FAULT_TEXT, ApiFault
 from devward.plugin.status import PROBLEM_TEXT, PluginProblem
 
@@ -85,8 +85,8 @@ def test_the_default_configuration_changes_nothing() -> None:
 def test_the_default_configuration_has_every_key_with_its_default() -> None:
     active = re.sub(r"^#(?=\w+ = )", "", default_configuration(), flags=re.M)
     assert tomllib.loads(active) == {
-        section: {key.name: key.default for key in config.KEYS if key.section == section}
-        for section in {key.section for key in config.KEYS}
+        section: {key.name: key.default for key in config_keys.KEYS if key.section == section}
+        for section in {key.section for key in config_keys.KEYS}
     }
     loaded = config.build([("devward.toml", active.encode())])
     assert loaded.config == config.build([]).config
@@ -95,7 +95,7 @@ def test_the_default_configuration_has_every_key_with_its_default() -> None:
 
 def test_the_default_configuration_explains_each_key_as_the_manual_does() -> None:
     text = " ".join(default_configuration().replace("\n# ", " ").split())
-    for key in config.KEYS:
+    for key in config_keys.KEYS:
         assert f"{key.doc} Values: {key.domain}. #{key.name} = " in text, key.path
 
 
