@@ -194,14 +194,14 @@ RULES: Final = (
     Rule("4.5.3 the function is the one of the id", CONTRACT, " or expected.vfid != vfid_of(expected.vdev):", ":"),
     Rule(
         "4.5.3 a vNPU without a node is not described",
-        RECONCILER,
+        CONTRACT,
         "if card is None or node is None or vfid is None or vnpu.vfid != vfid:",
         "if card is None or vfid is None or vnpu.vfid != vfid:",
     ),
-    Rule("4.5.3 a vNPU with another function is not described", RECONCILER, " or vnpu.vfid != vfid:", ":"),
+    Rule("4.5.3 a vNPU with another function is not described", CONTRACT, " or vnpu.vfid != vfid:", ":"),
     Rule(
         "4.5.3 a die is described by its own place on its board",
-        RECONCILER,
+        CONTRACT,
         "picture.boot_id, card.card, card.device, card.phy_id,",
         "picture.boot_id, card.card, 0, card.phy_id,",
         ("test_reclaim_two_dies.py",),

@@ -71,6 +71,7 @@ CONTROLS: Final = "src/devward/reclaim/controls.py"
 COUNTERS: Final = "src/devward/reclaim/counters.py"
 HISTORY: Final = "src/devward/reclaim/history.py"
 KEPT: Final = "src/devward/reclaim/kept.py"
+RECLAIM_LEDGER: Final = "src/devward/reclaim/ledger.py"
 LIMITS: Final = "src/devward/reclaim/limits.py"
 LOOK: Final = "src/devward/reclaim/look.py"
 RECONCILER: Final = "src/devward/reclaim/reconciler.py"
@@ -78,6 +79,7 @@ RECORD: Final = "src/devward/reclaim/record.py"
 RECLAIM_ACTIONS: Final = "src/devward/reclaim/actions.py"
 RECLAIM_ROOM: Final = "src/devward/reclaim/room.py"
 SHIELD: Final = "src/devward/reclaim/shield.py"
+TRAIL: Final = "src/devward/reclaim/trail.py"
 UNDERWAY: Final = "src/devward/reclaim/underway.py"
 VERDICT: Final = "src/devward/reclaim/verdict.py"
 STATE: Final = "src/devward/state.py"
@@ -171,6 +173,8 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
         "test_reclaim_history.py",
         "test_reclaim_recorded.py",
     ),
+    RECLAIM_LEDGER: ("test_reclaim_reconciler.py", "test_reclaim_room.py"),
+    TRAIL: ("test_reclaim_reconciler.py",),
     RECONCILER: ("test_reclaim_reconciler.py", "test_reclaim_room.py"),
     RECORD: ("test_reclaim_history.py", "test_reclaim_reconciler.py", "test_reclaim_recorded.py"),
     RECLAIM_ACTIONS: ("test_reclaim_room.py",),

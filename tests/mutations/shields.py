@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import ASKING, HISTORY, LOOK, PINS, RECLAIM_ROOM, RECONCILER, SHIELD
+from mutations.files import ASKING, HISTORY, LOOK, PINS, RECLAIM_ROOM, RECONCILER, SHIELD, TRAIL
 from mutations.rule import Rule
 
 
@@ -168,7 +168,7 @@ RULES: Final = (
     ),
     Rule(
         "4.2 that a vNPU vanished under its owner is told",
-        RECONCILER,
+        TRAIL,
         "            if gone.fate is Fate.VANISHED_FOREIGN:",
         "            if gone.fate is Fate.REPLACED:",
     ),

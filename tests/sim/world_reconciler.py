@@ -392,14 +392,14 @@ class Reconciled(Whole):
         self.steps.at_once(self._release())
 
     async def _release(self) -> None:
-        await self.reconciler.recall()
-        assert await self.reconciler.release_breaker()
+        await self.reconciler.ledger.recall()
+        assert await self.reconciler.ledger.release_breaker()
 
     @property
     def is_latched(self) -> bool:
         """Whether the breaker holds everything up, be it by what an earlier run left."""
         self._is_known = self._is_known or self.reconciler.standing.look is not None
-        return self.reconciler.breaker.is_latched if self._is_known else self.warden.kept()[0].is_latched
+        return self.reconciler.ledger.breaker.is_latched if self._is_known else self.warden.kept()[0].is_latched
 
     @property
     def is_forbidden(self) -> bool:  # type: ignore[override]  # what may be written may be read

@@ -564,10 +564,10 @@ def test_what_latched_before_that_was_told_holds_on(play: Callable[..., None]) -
     async def test(scene: Scene) -> None:
         scene.world.left = None
         await scene.wait(660)
-        assert scene.reconciler.breaker.is_latched
+        assert scene.reconciler.ledger.breaker.is_latched
         scene.world.left = (Breaker(), Spent())
         await scene.wait(660)
-        assert scene.reconciler.breaker.is_latched
+        assert scene.reconciler.ledger.breaker.is_latched
         assert scene.destroyed == []
 
     play(test, World(cards=tuple(map(card_of, range(3))), vnpus=(vnpu_of(100), vnpu_of(116), vnpu_of(132))))
@@ -577,8 +577,8 @@ def test_what_an_earlier_run_left_is_not_written_over_unread(play: Callable[...,
     async def test(scene: Scene) -> None:
         scene.world.left = None
         await scene.wait(720)
-        assert scene.reconciler.breaker.is_latched
-        assert not await scene.reconciler.release_breaker()
+        assert scene.reconciler.ledger.breaker.is_latched
+        assert not await scene.reconciler.ledger.release_breaker()
         assert (scene.world.kept, scene.destroyed) == ([], [])
 
     play(test, on(0, 1, 2))
@@ -598,7 +598,7 @@ def test_the_breaker_latches_before_anything_is_destroyed_and_only_its_release_e
         scene.started()
         await scene.wait(660)
         assert scene.destroyed == []
-        assert await scene.reconciler.release_breaker()
+        assert await scene.reconciler.ledger.release_breaker()
         assert not scene.world.kept[-1][0].is_latched
         await scene.look()
         assert sorted(scene.destroyed) == [100, 116, 132]

@@ -189,15 +189,15 @@ class ReclaimActions:
             if reconciler is None:
                 act.fail("not-evaluated", "ReleaseBreaker: no NPU was seen yet, and whether the breaker is latched is not known")
                 return (ActionResult("breaker", Outcome.FAILURE, "not-evaluated"),)
-            is_known = await reconciler.recall() and not self._is_damaged()
-            if not reconciler.breaker.is_latched:
+            is_known = await reconciler.ledger.recall() and not self._is_damaged()
+            if not reconciler.ledger.breaker.is_latched:
                 if not is_known:
                     act.fail("state-damaged", "ReleaseBreaker: whether it was latched cannot be read")
                     return (ActionResult("breaker", Outcome.FAILURE, "state-damaged"),)
                 act.noop("ReleaseBreaker: it is not latched")
                 return (ActionResult("breaker", Outcome.NOOP, Reason.OK),)
-            held = sorted(reconciler.breaker.held)
-            saved = await reconciler.release_breaker()
+            held = sorted(reconciler.ledger.breaker.held)
+            saved = await reconciler.ledger.release_breaker()
             reconciler.noticed()
             self._look()
             what = f", and agrees to {len(held)} vNPUs: {', '.join(f'{one.vdev} of {one.card}' for one in held)}" if held else ""

@@ -14,6 +14,7 @@ from typing import Final
 from devward.cluster.parts import SUSPENDED_SECONDS
 from devward.cluster.views import CardState
 from devward.npu.facts import Expected
+from devward.npu.inventory import Picture
 from devward.npu.numbering import vfid_of, window
 from devward.npu.pins import PinReport
 from devward.reclaim.confirmation import Bounds, Progress, step
@@ -98,6 +99,18 @@ class Go:
     expected: Expected
 
 
+def described(picture: Picture | None, identity: str) -> Expected | None:
+    """Return what the broker is to find in the place of a vNPU, by the inventory of the fresh look; None: it cannot be told in full."""
+    vnpu = next((one for one in picture.vnpus if one.identity == identity), None) if picture is not None else None
+    if picture is None or vnpu is None:
+        return None
+    card = next((one for one in picture.cards if one.name == vnpu.card), None)
+    node, vfid = picture.nodes.get(vnpu.name), vfid_of(vnpu.vdev)
+    if card is None or node is None or vfid is None or vnpu.vfid != vfid:
+        return None
+    return Expected(picture.boot_id, card.card, card.device, card.phy_id, card.die_id, vnpu.vdev, vfid, vnpu.template, node)
+
+
 def prepare(
     chosen: Chosen,
     before: Progress,
@@ -116,8 +129,7 @@ def prepare(
 
     `before` is the progress by which it was chosen. `now` is by the monotonic clock, which stands still while the host is suspended, and
     `apart` by how many seconds CLOCK_BOOTTIME was ahead of it right before the fresh look was asked for. `expected` is what the broker is
-    to find there, from the inventory of the fresh look. `sequence` is as in `Chosen`, read after the device monitor was drained; None: it
-    could not be drained.
+    to find there, as `described`. `sequence` is as in `Chosen`, read after the device monitor was drained; None: it could not be drained.
     """
     progress = step(before, fresh, bounds)
     answer = _stopped(chosen, controls, spent, rates, now) or _judged(chosen, before, progress, fresh, bounds)

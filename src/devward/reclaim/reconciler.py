@@ -6,7 +6,7 @@ decided is decided in the pure rooms beside this one; here is the order of thing
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,10 +17,9 @@ from devward.cluster.owners import Seen
 from devward.cluster.views import Unknown
 from devward.config import ReclaimConfig
 from devward.model import ActionRequest, ReclaimMode, Trigger
-from devward.npu.facts import Expected, Outcome, Refusal
+from devward.npu.facts import Outcome, Refusal
 from devward.npu.inventory import Picture
-from devward.npu.numbering import vfid_of
-from devward.reclaim import aftermath, contract, counters, history, limits, record, stays, verdict
+from devward.reclaim import aftermath, contract, counters, history, limits, record, verdict
 from devward.reclaim.aftermath import Aftermath, Result
 from devward.reclaim.asking import ask_about
 from devward.reclaim.confirmation import Bounds, Pace, Progress, step
@@ -28,8 +27,10 @@ from devward.reclaim.contract import Chosen, Go, Prepared, Refuse
 from devward.reclaim.controls import Controls, Permission, Switch, permission
 from devward.reclaim.counters import Counters
 from devward.reclaim.history import Fate, Gone, History
-from devward.reclaim.limits import LIMIT_TEXT, Allowance, Breaker, Due, Limit, Rates, Spent
+from devward.reclaim.ledger import Ledger
+from devward.reclaim.limits import Allowance, Due, Rates
 from devward.reclaim.look import Cut, Interruption, Look, Reach, container_key, take_look
+from devward.reclaim.trail import ReclaimTrail
 from devward.reclaim.underway import Underway
 from devward.reclaim.verdict import Judgement
 from devward.reclaim.warden import LastWord, Warden
@@ -73,15 +74,13 @@ class Reconciler:
         self._new_id = new_id
         self._progress = Progress()
         self._history = History()
-        self._stays = stays.Memory()
-        self._spent = Spent()
-        self._breaker = Breaker()
+        self._trail = ReclaimTrail(audit)
+        self.ledger = Ledger(warden)
         #: By identity, why what is eligible was not destroyed in the latest cycle: a code.
         self._left: dict[str, str] = {}
         self._interruptions: tuple[Interruption, ...] = ()
         self._picture = _NO_PICTURE
         self._latest: Seen | None = None
-        self._is_loaded = False
         self._is_forbidden = False
         self._is_journal_refusing = False
         self._is_unsaved = False
@@ -90,8 +89,6 @@ class Reconciler:
         self._last_unknowns: tuple[Unknown, ...] = ()
         #: Identities of what was pinned when that was looked at last.
         self._pinned: frozenset[str] = frozenset()
-        #: As it is kept.
-        self._kept_breaker = Breaker()
         self._acting: asyncio.Task[None] | None = None
         self._underway: Underway | None = None
         self.counters = Counters()
@@ -121,33 +118,6 @@ class Reconciler:
         """Nobody follows up this request any more: what is left of its vNPUs goes its way like any other."""
         self._wishes = tuple(wish for wish in self._wishes if wish.request.request_id != request.request_id)
 
-    async def recall(self) -> bool:
-        """Learn what an earlier run of the daemon left, if that is not known yet; False: it cannot be told for now."""
-        if not self._is_loaded and (kept := await self._warden.load()) is not None and not self._is_loaded:
-            self._kept_breaker, self._spent = kept
-            self._breaker = limits.recalled(self._breaker, self._kept_breaker)
-            self._is_loaded = True
-        return self._is_loaded
-
-    async def release_breaker(self) -> bool:
-        """Agree to what was eligible while the breaker was latched; False: that could not be kept."""
-        self._breaker = limits.release(self._breaker)
-        return await self.keep()
-
-    async def keep(self) -> bool:
-        """Keep what must outlast this run of the daemon; False: it could not be kept."""
-        breaker = self._breaker
-        # What an earlier run left is not written over unread.
-        if not self._is_loaded or not await self._warden.keep(breaker, self._spent):
-            return False
-        self._kept_breaker = breaker
-        return True
-
-    @property
-    def breaker(self) -> Breaker:
-        """The breaker as it is."""
-        return self._breaker
-
     @property
     def underway(self) -> Underway | None:
         """The destruction that the broker was told of last, be it over or not; None: none in this run of the daemon."""
@@ -176,7 +146,7 @@ class Reconciler:
     @property
     def allowance(self) -> Allowance:
         """What the hour still allows."""
-        return limits.allowance(self._spent, self._rates, self._clock.monotonic())
+        return limits.allowance(self.ledger.spent, self._rates, self._clock.monotonic())
 
     @property
     def left(self) -> Mapping[str, str]:
@@ -210,25 +180,25 @@ class Reconciler:
         if self._acting is not None and not self._acting.done():
             # Of a cycle that was broken off: what comes of it counts before anything else does.
             await asyncio.wait({self._acting})
-        await self.recall()
+        await self.ledger.recall()
         controls = await self._controls(seen)
         look = self._look(seen)
         self._take_in(look, seen, controls)
         before, self._left = self._left, {}
-        self._spent = limits.begin_cycle(self._spent)
+        self.ledger.spent = limits.begin_cycle(self.ledger.spent)
         eligible = limits.due(self.standing.judgements, self._progress)
         if not eligible:
             self._is_journal_refusing = False
         await self._watch(look, eligible)
         # That the state directory takes nothing, or the journal, is tried anew in each cycle: nothing else tells that it is back.
-        self._is_unsaved = self._is_unsaved and not await self.keep()
+        self._is_unsaved = self._is_unsaved and not await self.ledger.keep()
         controls = await self._controls(seen)
         self._publish(look, seen, controls)
         if not permission(_retried(controls), seen.blocked).may_destroy:
             return
-        choice = limits.choose(eligible, self._spent, self._rates, self._clock.monotonic())
+        choice = limits.choose(eligible, self.ledger.spent, self._rates, self._clock.monotonic())
         self._left = {identity: reached.value for identity, reached in choice.left.items()}
-        self._tell_of_limits(eligible, before)
+        self._trail.limited(eligible, self._left, before)
         for due in choice.chosen:
             if not await self._reclaim(due, again):
                 break
@@ -318,7 +288,7 @@ class Reconciler:
             self._history, went = history.see(self._history, look, self._progress, judgements)
             self._tell_of(went, look)
         if controls.mode is not ReclaimMode.OFF:
-            self._tell_what_stays(look, judgements)
+            self._trail.kept(look, judgements)
         self._publish(look, seen, controls, judgements)
 
     def _publish(self, look: Look, seen: Seen, controls: Controls, judgements: Mapping[str, Judgement] | None = None) -> None:
@@ -343,8 +313,8 @@ class Reconciler:
             self._warden.controls(),
             kill_switch=switch,
             has_kubelet=has_kubelet,
-            is_breaker_latched=self._breaker.is_latched,
-            breaker_text=limits.sentence(self._breaker),
+            is_breaker_latched=self.ledger.breaker.is_latched,
+            breaker_text=limits.sentence(self.ledger.breaker),
             is_forbidden=self._is_forbidden,
             is_journal_refusing=self._is_journal_refusing,
             is_unsaved=self._is_unsaved,
@@ -352,20 +322,13 @@ class Reconciler:
 
     async def _watch(self, look: Look, eligible: tuple[Due, ...]) -> None:
         """Latch the breaker where too much is eligible at a time."""
-        before = self._breaker
-        self._breaker = limits.watch_look(before, eligible, look, self.standing.judgements.values())
-        if self._breaker.is_latched and not before.is_latched:
-            held = sorted(self._breaker.held)
-            self._audit.event(
-                "mass-reclaim",
-                f"None is destroyed until somebody releases the breaker. {limits.sentence(self._breaker)}",
-                reason="mass-reclaim",
-                count=len(held),
-                evidence={"cards": sorted({one.card for one in held}), "vnpus": [one.vdev for one in held]},
-            )
+        before = self.ledger.breaker
+        self.ledger.breaker = limits.watch_look(before, eligible, look, self.standing.judgements.values())
+        if self.ledger.breaker.is_latched and not before.is_latched:
+            self._trail.breaker_latched(self.ledger.breaker)
         # So that a restart neither ends it, nor forgets what an administrator was shown, or agreed to.
-        if self._breaker != self._kept_breaker:
-            await self.keep()
+        if not self.ledger.is_breaker_kept:
+            await self.ledger.keep()
 
     # --- a destruction -------------------------------------------------------------------------------------------------
     async def _reclaim(self, due: Due, again: Callable[[], Awaitable[Seen]]) -> bool:
@@ -382,12 +345,12 @@ class Reconciler:
             Chosen(due, sequence),
             before,
             fresh,
-            _expected(seen, due),
+            contract.described(seen.gathered.parts.npus.value, due.identity),
             now=self._clock.monotonic(),
             apart=apart,
             sequence=self._warden.sequence(due.vdev),
             controls=_retried(controls),
-            spent=self._spent,
+            spent=self.ledger.spent,
             rates=self._rates,
             bounds=self._bounds,
         )
@@ -395,7 +358,7 @@ class Reconciler:
         await self._watch(fresh, limits.due(self.standing.judgements, self._progress))
         if isinstance(answer, Refuse):
             self._refused(due, answer.reason, answer.sentence)
-            return not self._breaker.is_latched and permission(_retried(controls)).may_destroy
+            return not self.ledger.breaker.is_latched and permission(_retried(controls)).may_destroy
         # As a task of its own, which whoever cancels this one leaves alone: what was begun is begun, and has to be put on record.
         self._acting = asyncio.get_running_loop().create_task(self._destroy(answer, fresh, seen), name="destruction")
         await asyncio.shield(self._acting)
@@ -421,13 +384,8 @@ class Reconciler:
                 # Nothing is tried, and so it counts for no rate: the journal may be away for longer than an hour.
                 act.fail(contract.No.NOT_RECORDED.value, f"{what} is not destroyed: {contract.NO_TEXT[contract.No.NOT_RECORDED]}")
                 return
-            # Before the broker is asked, so that no restart makes anybody forget it; one that comes to nothing counts, too.
-            before = self._spent
-            self._spent = limits.spend(before, judgement.card, self._clock.monotonic())
-            self._is_unsaved = not await self.keep()
+            self._is_unsaved = not await self.ledger.count_try(judgement.card, self._clock.monotonic())
             if self._is_unsaved:
-                # As for the journal: it may be so for longer than an hour.
-                self._spent = before
                 act.fail("try-not-saved", f"{what} is not destroyed after all: that it is tried could not be saved")
                 return
 
@@ -494,14 +452,7 @@ class Reconciler:
 
     def _refused(self, due: Due, code: str, sentence: str) -> None:
         self._left[due.identity] = code
-        self._audit.transition(
-            f"reclaiming of vNPU {due.vdev}",
-            "reclaim-refused",
-            f"vNPU {due.vdev} of card {due.card} is not destroyed: {sentence}",
-            vnpu=str(due.vdev),
-            card=due.card,
-            reason=code,
-        )
+        self._trail.refused(due, code, sentence)
 
     def _tell_of(self, went: tuple[Gone, ...], look: Look) -> None:
         for gone in went:
@@ -511,37 +462,7 @@ class Reconciler:
                 self.counters += counters.of_destruction(aftermath.called(Outcome.DESTROYED, None))
                 if card is not None:
                     self._warden.reclaimed(gone, card.phy)
-            if gone.fate is Fate.VANISHED_FOREIGN:
-                self._audit.transition(
-                    f"vNPUs of card {gone.was.card}",
-                    "vnpu-vanished",
-                    f"vNPU {gone.was.vdev} of card {gone.was.card} was destroyed by somebody else while its container lives",
-                    vnpu=str(gone.was.vdev),
-                    card=gone.was.card,
-                    reason=Fate.VANISHED_FOREIGN.value,
-                )
-
-    def _tell_what_stays(self, look: Look, judgements: Mapping[str, Judgement]) -> None:
-        self._stays, fresh = stays.see(self._stays, look, judgements)
-        for one in fresh:
-            which = ", ".join(map(str, one.vdevs))
-            said = f"vNPUs {which} of card {one.card} stay" if len(one.vdevs) > 1 else f"vNPU {which} of card {one.card} stays"
-            self._audit.transition(
-                f"what stays on card {one.card} ({one.reason})",
-                "vnpu-kept",
-                f"{said}: {one.sentence}",
-                vnpu=tuple(map(str, one.vdevs)),
-                card=one.card,
-                pod_uid=one.pods,
-                reason=one.reason,
-            )
-
-    def _tell_of_limits(self, eligible: Sequence[Due], before: Mapping[str, str]) -> None:
-        """Put on record that the hour allows no more, once; the other limits are over with the cycle."""
-        code = Limit.PER_HOUR
-        for due in eligible:
-            if self._left.get(due.identity) == code != before.get(due.identity):
-                self._refused(due, code.value, LIMIT_TEXT[code])
+        self._trail.vanished(went)
 
     async def finish(self) -> None:
         """Wait for a destruction that is under way, for as long as stopping may take; then the broker is left alone with it."""
@@ -553,19 +474,6 @@ class Reconciler:
             _log.warning("a vNPU is still being destroyed; the broker is left alone, and another one waits for it")
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-
-def _expected(seen: Seen, due: Due) -> Expected | None:
-    """Return what the broker is to find in the place of a vNPU, by the look that was just taken; None: it cannot be told in full."""
-    picture = seen.gathered.parts.npus.value
-    vnpu = next((one for one in picture.vnpus if one.identity == due.identity), None) if picture is not None else None
-    if picture is None or vnpu is None:
-        return None
-    card = next((one for one in picture.cards if one.name == vnpu.card), None)
-    node, vfid = picture.nodes.get(vnpu.name), vfid_of(vnpu.vdev)
-    if card is None or node is None or vfid is None or vnpu.vfid != vfid:
-        return None
-    return Expected(picture.boot_id, card.card, card.device, card.phy_id, card.die_id, vnpu.vdev, vfid, vnpu.template, node)
 
 
 def _retried(controls: Controls) -> Controls:

@@ -182,7 +182,7 @@ class ReclaimRoom:
 
             from devward.reclaim import leaks
 
-            breaker = self._reconciler.breaker
+            breaker = self._reconciler.ledger.breaker
             told["breaker"] = {
                 "latched": breaker.is_latched,
                 "held": [{"card": one.card, "vdev": one.vdev, "identity": one.identity} for one in sorted(breaker.held)],
@@ -399,7 +399,7 @@ class ReclaimRoom:
             return
         self._may_overwrite = True
         try:
-            if await self._reconciler.keep():
+            if await self._reconciler.ledger.keep():
                 self._problem = ""
         finally:
             self._may_overwrite = False
