@@ -70,6 +70,7 @@ CONTRACT: Final = "src/devward/reclaim/contract.py"
 CONTROLS: Final = "src/devward/reclaim/controls.py"
 COUNTERS: Final = "src/devward/reclaim/counters.py"
 HISTORY: Final = "src/devward/reclaim/history.py"
+JUDGED: Final = "src/devward/reclaim/judged.py"
 KEPT: Final = "src/devward/reclaim/kept.py"
 RECLAIM_LEDGER: Final = "src/devward/reclaim/ledger.py"
 LIMITS: Final = "src/devward/reclaim/limits.py"
@@ -173,6 +174,7 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
         "test_reclaim_history.py",
         "test_reclaim_recorded.py",
     ),
+    JUDGED: ("test_reclaim_room.py",),
     RECLAIM_LEDGER: ("test_reclaim_reconciler.py", "test_reclaim_room.py"),
     TRAIL: ("test_reclaim_reconciler.py",),
     RECONCILER: ("test_reclaim_reconciler.py", "test_reclaim_room.py"),

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import ASKING, HISTORY, LOOK, PINS, RECLAIM_ROOM, RECONCILER, SHIELD, TRAIL
+from mutations.files import ASKING, HISTORY, JUDGED, LOOK, PINS, RECLAIM_ROOM, RECONCILER, SHIELD, TRAIL
 from mutations.rule import Rule
 
 
@@ -174,13 +174,13 @@ RULES: Final = (
     ),
     Rule(
         "4.6 where nothing may be destroyed a vNPU in use by now is in use",
-        RECLAIM_ROOM,
+        JUDGED,
         "    if vnpu.use is Use.IN_USE and judgement.verdict",
         "    if not vnpu.name and judgement.verdict",
     ),
     Rule(
         "4.6 a verdict on another vNPU of the same id is not shown",
-        RECLAIM_ROOM,
+        JUDGED,
         '    if judgement is None or judgement.identity not in ("", vnpu.identity):',
         "    if judgement is None:",
     ),

@@ -27,11 +27,11 @@ if TYPE_CHECKING:  # a host without NPUs loads nothing of them
     from devward.reclaim.contract import Refuse
     from devward.reclaim.controls import Controls, Switch
     from devward.reclaim.history import Gone
+    from devward.reclaim.judged import JudgedVnpus
     from devward.reclaim.keeping import Keeping
     from devward.reclaim.limits import Breaker, Spent
     from devward.reclaim.reconciler import Reconciler
     from devward.reclaim.underway import Underway
-    from devward.reclaim.verdict import Judgement
     from devward.reclaim.warden import LastWord
 
 _log = logging.getLogger(__name__)
@@ -84,8 +84,7 @@ class ReclaimRoom:
         self._on_change = on_change
         self._on_reclaimed = on_reclaimed
         self._worker = Worker("switch")
-        #: By name, each vNPU with its verdict as it was shown last: thousands of them are shown often, and change seldom.
-        self._judged: dict[str, tuple[VnpuView, Judgement | None, VnpuView]] = {}
+        self._judged: JudgedVnpus | None = None
         self._reconciler: Reconciler | None = None
         self._is_stopping = False
         self.actions = ReclaimActions(
@@ -151,14 +150,13 @@ class ReclaimRoom:
 
     def judged(self, vnpus: "Sequence[VnpuView]") -> "Sequence[VnpuView]":
         """Return the vNPUs with the verdicts on them. What was judged was of one moment: what is in use by now is in use."""
-        judgements = self._reconciler.standing.judgements if self._reconciler is not None else {}
-        before, self._judged = self._judged, {}
-        for vnpu in vnpus:
-            judgement = judgements.get(vnpu.name)
-            known = before.get(vnpu.name)
-            is_same = known is not None and known[0] is vnpu and (known[1] is judgement or _shown(known[1]) == _shown(judgement))
-            self._judged[vnpu.name] = known if is_same and known is not None else (vnpu, judgement, _judged(vnpu, judgement))
-        return [made for _, _, made in self._judged.values()]
+        if self._judged is None:
+            if not vnpus:
+                return vnpus
+            from devward.reclaim.judged import JudgedVnpus
+
+            self._judged = JudgedVnpus()
+        return self._judged.show(vnpus, self._reconciler.standing.judgements if self._reconciler is not None else {})
 
     def findings(self) -> Sequence[Finding]:
         """Return what an administrator should know."""
@@ -178,44 +176,10 @@ class ReclaimRoom:
         if full and pause is not None:
             told["pause"] = {"reason": pause.reason, "caller_uid": pause.caller_uid}
         if self._reconciler is not None:
-            from dataclasses import asdict
+            from devward.reclaim.described import described
 
-            from devward.reclaim import leaks
-
-            breaker = self._reconciler.ledger.breaker
-            told["breaker"] = {
-                "latched": breaker.is_latched,
-                "held": [{"card": one.card, "vdev": one.vdev, "identity": one.identity} for one in sorted(breaker.held)],
-                "agreed": [{"card": one.card, "vdev": one.vdev, "identity": one.identity} for one in sorted(breaker.agreed)],
-            }
-            told["rates"] = self._rates(self._reconciler)
-            told["counters"] = asdict(self._reconciler.counters)
-            told["leaks"] = leaks.described(self._reconciler.history, full=full)
-            told["gone"] = [
-                {
-                    "at_usec": gone.at_usec,
-                    "fate": gone.fate,
-                    "vdev": gone.was.vdev,
-                    "card": gone.was.card,
-                    "template": gone.was.template,
-                    "verdict": gone.was.verdict,
-                    "request_id": gone.request_id,
-                }
-                for gone in self._reconciler.history.gone
-            ]
+            told |= described(self._reconciler, self._clock, full=full)
         return told
-
-    def _rates(self, reconciler: "Reconciler") -> dict[str, Any]:
-        """Return what may be tried in an hour, and of that what is left."""
-        allowed = reconciler.allowance
-        wait = 0.0 if allowed.next_at is None else allowed.next_at - self._clock.monotonic()
-        return {
-            "per_card": reconciler.rates.per_card,
-            "per_node": reconciler.rates.per_node,
-            "per_hour": reconciler.rates.per_hour,
-            "left_of_hour": allowed.left,
-            "next_usec": 0 if allowed.next_at is None else self._clock.realtime_usec() + round(wait * 1_000_000),
-        }
 
     def measures(self) -> ReclaimMeasures:
         """Return what is measured of reclaiming; of the vNPUs themselves nothing."""
@@ -463,37 +427,3 @@ class ReclaimRoom:
 async def _in_time() -> Reason:
     """Nothing had begun."""
     return Reason.OK
-
-
-def _shown(judgement: "Judgement | None") -> tuple[object, ...] | None:
-    """Return all that shows of a verdict on its vNPU."""
-    if judgement is None:
-        return None
-    return (
-        judgement.identity,
-        judgement.verdict,
-        judgement.reason,
-        judgement.grace_start_usec,
-        judgement.confirmations,
-        judgement.eligible_at_usec,
-    )
-
-
-def _judged(vnpu: "VnpuView", judgement: "Judgement | None") -> "VnpuView":
-    """Return a vNPU with the verdict on it, if that is on this very one; else with why there is none."""
-    from devward.npu.views import Use, Verdict
-    from devward.reclaim.reasons import Why
-
-    if judgement is None or judgement.identity not in ("", vnpu.identity):
-        unjudged = {Verdict.IN_USE: Why.DRIVER_SAYS_USED, Verdict.PINNED: Why.PINNED}
-        return replace(vnpu, verdict_reason=unjudged.get(vnpu.verdict, Why.NOT_EVALUATED).value)
-    if vnpu.use is Use.IN_USE and judgement.verdict.value != Verdict.IN_USE:
-        return replace(vnpu, verdict=Verdict.IN_USE, verdict_reason=Why.DRIVER_SAYS_USED.value)
-    return replace(
-        vnpu,
-        verdict=Verdict(judgement.verdict.value),
-        verdict_reason=judgement.reason,
-        grace_start_usec=judgement.grace_start_usec,
-        confirmations=judgement.confirmations,
-        eligible_at_usec=judgement.eligible_at_usec,
-    )
