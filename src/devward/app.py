@@ -24,16 +24,17 @@ from devward.cluster.room import ClusterRoom
 from devward.collector import settle
 from devward.config import LoadedConfig
 from devward.devices import registry as devices
-from devward.devices.health import DeviceState, sentence
+from devward.devices.health import DeviceState
 from devward.devices.hypervisor import HypervisorProber
 from devward.devices.registry import DeviceRegistry
+from devward.devices.trail import DeviceTrail
 from devward.errors import BusError, ConfigError, ConfigRefused
 from devward.findings import FindingTrail
 from devward.journal import Journal, Priority
 from devward.logs import Logs
 from devward.measuring import Measuring
 from devward.metrics_room import MetricsRoom
-from devward.model import ActionRequest, Allocation, DeviceKind, Finding, Health, Outcome, Reason, RepairCause, SpecState, Trigger
+from devward.model import ActionRequest, Allocation, DeviceKind, Finding, Outcome, Reason, RepairCause, SpecState, Trigger
 from devward.notify import Notifier
 from devward.npu.room import NpuRoom
 from devward.npu.sources import CardSource, VnpuSource
@@ -85,6 +86,7 @@ class Daemon:
         self._logs = Logs(self._journal, loaded.config.log.level)
         self._audit = Audit(self._journal, version=__version__, new_id=_new_id, monotonic=clock.monotonic)
         self._findings = FindingTrail(self._audit)
+        self._device_trail = DeviceTrail(self._audit)
         self._loaded = loaded
         self._lock = Lock(options.runtime_directory)
         self._stop = asyncio.Event()
@@ -310,36 +312,10 @@ class Daemon:
 
     # --- what the rooms report -----------------------------------------------------------------------------------------
     def _device_changed(self, before: DeviceState, after: DeviceState, trigger: Trigger) -> None:
-        self._record_device(before, after, trigger)
+        self._device_trail.record(before, after, trigger)
         if (before.identity, before.health) != (after.identity, after.health):
             self._reconciler.nudge(trigger)
         self._publish_soon()
-
-    def _record_device(self, before: DeviceState, after: DeviceState, trigger: Trigger) -> None:
-        text = sentence(after.reason, after.detail)
-        if (before.health, before.reason) != (after.health, after.reason):
-            kind = {Health.HEALTHY: "device-usable", Health.MISSING: "device-gone", Health.UNHEALTHY: "device-unusable"}.get(after.health)
-            message = f"{after.node} is usable" if after.health is Health.HEALTHY else f"{after.node}: {text}"
-            if kind is not None:
-                facts = after.facts
-                self._audit.transition(
-                    after.node,
-                    "helper-stuck" if after.reason is Reason.HELPER_STUCK else kind,
-                    message,
-                    device=after.node,
-                    reason=after.reason,
-                    trigger=trigger,
-                    evidence={"number": facts.number if facts else "", "detail": after.detail, "check_usec": after.check_duration_usec},
-                )
-        if after.inconclusive is not Reason.OK and after.inconclusive is not before.inconclusive:
-            self._audit.transition(
-                f"{after.node} check",
-                "check-inconclusive",
-                f"{after.node}: {sentence(after.inconclusive, after.inconclusive_detail)}",
-                device=after.node,
-                reason=after.inconclusive,
-                trigger=trigger,
-            )
 
     def _pins_changed(self) -> None:
         self._reclaim.pins_changed()
