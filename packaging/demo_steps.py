@@ -23,7 +23,7 @@ from demo_stage import DEADLINE, mount, wait
 
 from devward.ctl.failure import ExitStatus
 from devward.ctl.journal import Record
-from devward.model import Reason
+from devward.reasons import Reason
 
 #: Why nothing is known while nobody listens at the API server's address.
 API_AWAY = "api-connection-refused"

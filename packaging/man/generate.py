@@ -21,8 +21,8 @@ from devward import __version__, config_keys, names  # noqa: E402  # the tree's 
 from devward.cluster.observations import LEFT_OUT, TABLE, Observation  # noqa: E402
 from devward.ctl.advice_destroying import REFUSALS, RESETS  # noqa: E402
 from devward.metrics import FAMILIES, Family, Kind  # noqa: E402
-from devward.model import REASON_TEXT, Reason  # noqa: E402
 from devward.plugin.status import PROBLEM_TEXT  # noqa: E402
+from devward.reasons import REASON_TEXT, Reason  # noqa: E402
 from devward.reclaim.contract import NO_TEXT  # noqa: E402
 from devward.reclaim.controls import BLOCKED_TEXT  # noqa: E402
 from devward.reclaim.limits import LIMIT_TEXT  # noqa: E402

@@ -19,20 +19,10 @@ from devward.devices import health
 from devward.devices.registry import DeviceRegistry
 from devward.devices.tracker import CheckResult, DeviceTracker
 from devward.errors import InvalidArguments, NoSuchDevice
-from devward.model import (
-    REASON_TEXT,
-    ActionRequest,
-    ActionResult,
-    Allocation,
-    DeviceKind,
-    Health,
-    Identity,
-    Outcome,
-    Reason,
-    SpecState,
-)
+from devward.model import ActionRequest, ActionResult, Allocation, DeviceKind, Health, Identity, Outcome, SpecState
 from devward.npu.room import NpuRoom
 from devward.readiness import IN_ORDER
+from devward.reasons import REASON_TEXT, Reason
 from devward.text import printable
 
 _log = logging.getLogger(__name__)

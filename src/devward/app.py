@@ -34,12 +34,13 @@ from devward.journal import Journal, Priority
 from devward.logs import Logs
 from devward.measuring import Measuring
 from devward.metrics_room import MetricsRoom
-from devward.model import ActionRequest, Allocation, DeviceKind, Finding, Outcome, Reason, RepairCause, SpecState, Trigger
+from devward.model import ActionRequest, Allocation, DeviceKind, Finding, Outcome, RepairCause, SpecState, Trigger
 from devward.notify import Notifier
 from devward.npu.room import NpuRoom
 from devward.npu.sources import CardSource, VnpuSource
 from devward.pinning import Pinning
 from devward.plugin.room import PluginRoom
+from devward.reasons import Reason
 from devward.reclaim.room import ReclaimRoom
 from devward.remembered import Remembered, with_bounded_pause
 from devward.service import Identification, Service, own_request

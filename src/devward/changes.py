@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from devward.audit import Audit, Record
-from devward.model import REASON_TEXT, ActionRequest, ActionResult, Outcome, Reason
+from devward.model import ActionRequest, ActionResult, Outcome
+from devward.reasons import REASON_TEXT, Reason
 from devward.remembered import Remembered
 from devward.state import State
 

@@ -15,9 +15,10 @@ from typing import Any
 from devward import names
 from devward.config_keys import AUTO, KEYS, Key, WrongValue
 from devward.errors import ConfigError
-from devward.model import CdiMode, ClusterRead, DeviceKind, Finding, Manage, NpuDevices, Reason, ReclaimMode, WithdrawPolicy
+from devward.model import CdiMode, ClusterRead, DeviceKind, Finding, Manage, NpuDevices, ReclaimMode, WithdrawPolicy
 from devward.plugin import settings as plugin
 from devward.plugin.settings import PluginSettings
+from devward.reasons import Reason
 from devward.text import printable
 
 MAXIMUM_FILE_SIZE = 1 << 20

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from devward.audit import Audit
-from devward.model import Finding, Reason
+from devward.model import Finding
+from devward.reasons import Reason
 
 #: How many findings that come, or go, together are recorded one by one.
 AT_ONCE: Final = 10

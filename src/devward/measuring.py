@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from devward.devices.registry import DeviceRegistry
 from devward.metrics import DeviceMeasures, Measures, PluginMeasures, ReclaimMeasures
-from devward.model import OWN_WISHES, ConfigState, Health, Reason, RepairCause
+from devward.model import OWN_WISHES, ConfigState, Health, RepairCause
 from devward.npu.room import NpuRoom
+from devward.reasons import Reason
 from devward.reclaim.room import ReclaimRoom
 from devward.service import Service
 

@@ -15,7 +15,8 @@ from devward import metrics_file, names
 from devward.breakages import Breakages
 from devward.config import MetricsConfig
 from devward.metrics import Measures, render
-from devward.model import Finding, Reason
+from devward.model import Finding
+from devward.reasons import Reason
 from devward.text import printable
 from devward.worker import Worker, WorkerHung
 

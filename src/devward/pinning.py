@@ -11,8 +11,9 @@ from devward import changes
 from devward.audit import Audit
 from devward.clock import Clock
 from devward.errors import LimitsExceeded, NoSuchPin
-from devward.model import MAXIMUM_PINS, REASON_TEXT, ActionRequest, ActionResult, Finding, Outcome, Pin, Reason
+from devward.model import MAXIMUM_PINS, ActionRequest, ActionResult, Finding, Outcome, Pin
 from devward.npu.room import NpuRoom
+from devward.reasons import REASON_TEXT, Reason
 from devward.remembered import Remembered
 from devward.state import State
 

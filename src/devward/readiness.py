@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from devward.model import REASON_TEXT, ConfigState, DeviceView, Health, Reason, SpecState, SpecView
+from devward.model import ConfigState, DeviceView, Health, SpecState, SpecView
+from devward.reasons import REASON_TEXT, Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from devward.audit import Audit
 from devward.cdi import store
 from devward.cdi.store import EntryType, Found, StoreError
 from devward.errors import StateError
-from devward.model import Reason
+from devward.reasons import Reason
 from devward.state import State, StateStore
 
 #: The names of the files that devward may own; a remembered path with another name is not believed.

@@ -19,7 +19,6 @@ from devward.devices.registry import DeviceRegistry
 from devward.errors import ConfigRefused, NoSuchNode, NoSuchSpec
 from devward.metrics_room import MetricsRoom
 from devward.model import (
-    REASON_TEXT,
     ActionRequest,
     ActionResult,
     Allocation,
@@ -29,7 +28,6 @@ from devward.model import (
     Finding,
     ManagerView,
     Outcome,
-    Reason,
     ReclaimMode,
     SpecState,
     SpecView,
@@ -39,6 +37,7 @@ from devward.npu.room import NpuRoom
 from devward.pinning import Pinning
 from devward.plugin.room import PluginRoom
 from devward.readiness import IN_ORDER, DeviceStanding, NpuStanding, Readiness, judge
+from devward.reasons import REASON_TEXT, Reason
 from devward.reclaim.room import ReclaimRoom
 from devward.remembered import Remembered
 from devward.state import Pause, State

@@ -42,12 +42,12 @@ from devward.model import (
     Identity,
     ManagerView,
     Outcome,
-    Reason,
     ReclaimMode,
     SpecState,
     SpecView,
 )
 from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView, Management, Protection, Use, Verdict, VnpuView
+from devward.reasons import Reason
 from sim.polkit_stub import Mode, PolkitStub
 
 ROOT = Path(__file__).parents[2]

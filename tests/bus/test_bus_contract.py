@@ -20,13 +20,13 @@ from devward.model import (
     Health,
     Identity,
     Outcome,
-    Reason,
     ReclaimMode,
     ReclaimState,
     RepairCause,
     SpecState,
 )
 from devward.npu.views import CardHealth, Management, Protection, Use, Verdict
+from devward.reasons import Reason
 from devward.reclaim import reasons
 
 DBUS = ROOT / "dbus"

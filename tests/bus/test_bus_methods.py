@@ -21,19 +21,8 @@ from devward.errors import (
     NoSuchSpec,
     NoSuchVnpu,
 )
-from devward.model import (
-    REASON_TEXT,
-    ActionResult,
-    Allocation,
-    CdiMode,
-    Finding,
-    Outcome,
-    Reason,
-    ReclaimMode,
-    RepairCause,
-    SpecState,
-    Trigger,
-)
+from devward.model import ActionResult, Allocation, CdiMode, Finding, Outcome, ReclaimMode, RepairCause, SpecState, Trigger
+from devward.reasons import REASON_TEXT, Reason
 
 #: member, signature, arguments, and what the backend is asked (after the request).
 ACTIONS = [

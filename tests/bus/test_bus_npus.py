@@ -13,8 +13,8 @@ from dbus_next import Message
 from devward import names
 from devward.bus import card, contract, publisher, transport, vnpu, wire
 from devward.bus.publisher import Publisher
-from devward.model import Reason
 from devward.npu.views import UNKNOWN_NUMBER, CardHealth, Management, Protection, Use, Verdict
+from devward.reasons import Reason
 from sim.npu_fleet import CARDS, VNPUS_PER_CARD, fleet
 from sim.polkit_stub import Mode
 

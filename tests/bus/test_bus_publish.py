@@ -16,19 +16,8 @@ from devward import names
 from devward.bus import contract, device, manager, spec, transport
 from devward.bus.publisher import Entries, OutgoingSignal, PublishedObject, Publisher, PublishError, changes
 from devward.bus.wire import Encoded
-from devward.model import (
-    OWN_WISHES,
-    CdiMode,
-    ConfigState,
-    DeviceKind,
-    Health,
-    Identity,
-    Reason,
-    ReclaimMode,
-    ReclaimState,
-    RepairCause,
-    SpecState,
-)
+from devward.model import OWN_WISHES, CdiMode, ConfigState, DeviceKind, Health, Identity, ReclaimMode, ReclaimState, RepairCause, SpecState
+from devward.reasons import Reason
 
 CONTRACT = contract.load()
 KVM_PATH = names.device_path("kvm")

@@ -12,8 +12,9 @@ from bus_harness import CARD, DEADLINE, MANAGER, VNPU, Bus, World, run, world
 from test_ctl_service import ctl, end, read_until, start, with_world
 
 from devward import names
-from devward.model import Finding, Reason
+from devward.model import Finding
 from devward.npu.views import CardHealth, Management, Protection, Use, VnpuView
+from devward.reasons import Reason
 from sim.npu_fleet import CARDS, VNPUS_PER_CARD, fleet
 
 

@@ -32,7 +32,8 @@ from dbus_next import Message, MessageType
 from dbus_next.aio import MessageBus
 
 from devward import errors, names
-from devward.model import ActionResult, Allocation, ConfigState, Health, Outcome, Reason, SpecState
+from devward.model import ActionResult, Allocation, ConfigState, Health, Outcome, SpecState
+from devward.reasons import Reason
 from sim.polkit_stub import Mode
 
 COMMAND = [sys.executable, "-m", "devward.ctl"]

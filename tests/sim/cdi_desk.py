@@ -31,13 +31,13 @@ from devward.model import (
     DeviceKind,
     Health,
     Identity,
-    Reason,
     RepairCause,
     SpecState,
     SpecView,
     Trigger,
     WithdrawPolicy,
 )
+from devward.reasons import Reason
 from devward.remembered import Remembered
 from devward.state import Pause, State, StateStore
 from devward.worker import Worker

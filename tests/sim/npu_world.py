@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from devward.model import Reason
 from devward.npu.facts import Aspect, Chip, Inventory, Mode, Problem, Vnpu
 from devward.npu.host import HostNode, Surroundings
 from devward.npu.inventory import Picture
 from devward.npu.numbering import TEMPLATE, vfid_of
 from devward.npu.views import CardHealth, Use
 from devward.npu.vnpu_cfg import ABSENT
+from devward.reasons import Reason
 from sim import dcmi_state
 from sim.dcmi_families import FAMILIES
 from sim.npu_host import BOOT, MAJOR, die

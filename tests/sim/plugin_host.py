@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 from devward.breakages import Breakages
 from devward.clock import Clock
-from devward.model import REASON_TEXT, Allocation, DeviceKind, DeviceView, Health, Identity, Reason, SpecState, SpecView
+from devward.model import Allocation, DeviceKind, DeviceView, Health, Identity, SpecState, SpecView
 from devward.plugin.decision import Verdict, Vouched
 from devward.plugin.device_plugin import DevicePlugin
 from devward.plugin.settings import PluginSettings
 from devward.plugin.status import PluginStatus, RegistrationState, not_ready
 from devward.readiness import DeviceStanding
+from devward.reasons import REASON_TEXT, Reason
 from sim.held_time import PATIENCE
 
 T = TypeVar("T")

@@ -18,11 +18,12 @@ from devward.cluster.parts import Part
 from devward.cluster.statement import AskedVnpu, ContainerSight, VnpuSight
 from devward.cluster.views import CardState, Snapshot, Unknown
 from devward.config import ReclaimConfig
-from devward.model import Pin, Reason, ReclaimMode
+from devward.model import Pin, ReclaimMode
 from devward.npu.facts import Expected, Node, Outcome
 from devward.npu.inventory import Picture
 from devward.npu.pins import PinnedVnpu, PinReport, Standing
 from devward.npu.views import Use, Verdict, VnpuView
+from devward.reasons import Reason
 from devward.reclaim.aftermath import Aftermath, called, unasked
 from devward.reclaim.controls import Controls, Switch
 from devward.reclaim.history import Gone

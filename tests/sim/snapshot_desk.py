@@ -15,9 +15,10 @@ from devward.cluster.podlist import parse_pod_list
 from devward.cluster.recollection import Recollection
 from devward.cluster.snapshot import take_snapshot
 from devward.cluster.views import Snapshot
-from devward.model import Identity, Reason
+from devward.model import Identity
 from devward.npu.inventory import Picture
 from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView, Management, Protection
+from devward.reasons import Reason
 from sim.pod_desk import BEGIN_USEC, HostSays
 from sim.recorded_cluster import BOOT_ID, DIES, MACHINE_ID, NODE, STATES, body, node_of, pods_of, whole_name
 

@@ -9,7 +9,7 @@ import pytest
 
 from devward.cdi import store
 from devward.cdi.store import StoreError
-from devward.model import Reason
+from devward.reasons import Reason
 
 T = TypeVar("T")
 

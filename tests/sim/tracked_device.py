@@ -9,7 +9,8 @@ from typing import Any
 from devward.devices.health import DeviceState, IdentityVerdict, NodeFacts, ProbeVerdict
 from devward.devices.identity import IdentifiedNode
 from devward.devices.tracker import PROBE_BUDGET, DeviceTracker, Intervals
-from devward.model import DeviceKind, Health, Identity, Reason, Trigger
+from devward.model import DeviceKind, Health, Identity, Trigger
+from devward.reasons import Reason
 from sim.virtual_time import VirtualClock, VirtualTimeLoop, run_virtual
 
 FACTS = NodeFacts(device=5, inode=100, number="10:232", mode=0o660, uid=0, gid=103, links=1, acl=())

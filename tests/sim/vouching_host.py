@@ -10,9 +10,10 @@ from devward.cdi.reconciler import PassRequest
 from devward.devices import health
 from devward.devices.health import DeviceState, IdentityVerdict, NodeFacts, ProbeVerdict
 from devward.devices.tracker import CheckResult
-from devward.model import ActionRequest, DeviceKind, Health, Identity, Reason, Trigger
+from devward.model import ActionRequest, DeviceKind, Health, Identity, Trigger
 from devward.plugin.decision import Vouched
 from devward.readiness import DeviceStanding
+from devward.reasons import Reason
 from sim.cdi_desk import KIND, KVM, Desk, candidate
 from sim.plugin_host import PluginHost
 

@@ -20,7 +20,8 @@ from devward.devices.identity import IdentifiedNode
 from devward.devices.monitor import DeviceEvent
 from devward.devices.registry import DeviceRegistry
 from devward.devices.tracker import PROBE_BUDGET
-from devward.model import DeviceKind, Identity, Reason, Trigger
+from devward.model import DeviceKind, Identity, Trigger
+from devward.reasons import Reason
 from sim.virtual_time import VirtualClock, VirtualTimeLoop, run_virtual
 
 KVM = DeviceKind.KVM

@@ -13,7 +13,6 @@ from devward.cluster.bundle import ContainerType
 from devward.cluster.evidence import Doubt, Finding, SourceState
 from devward.cluster.life import Life
 from devward.cluster.statement import AskedVnpu, ContainerSight, KubeletSight, KubeletSource, PodSight, SourceSight, Statement, VnpuSight
-from devward.model import Reason
 from devward.npu import facts
 from devward.npu.codes import DcmiCode
 from devward.npu.destruction import Seen, require_own_id, require_same
@@ -22,6 +21,7 @@ from devward.npu.host import HostNode, Surroundings
 from devward.npu.inventory import Unavailable
 from devward.npu.numbering import vfid_of
 from devward.npu.vnpu_cfg import ABSENT
+from devward.reasons import Reason
 from sim.world import World
 from sim.world_truth import CHIP_NAME, CORES, FOREIGN_TEMPLATE, MAJOR, Container, Vnpu, board_of
 

@@ -24,11 +24,12 @@ from devward.cluster.snapshot import take_snapshot
 from devward.cluster.statement import Statement, VnpuSight
 from devward.cluster.views import Snapshot
 from devward.cluster.witness import WitnessedHost
-from devward.model import Pin, Reason, ReclaimMode
+from devward.model import Pin, ReclaimMode
 from devward.npu.facts import Expected, Inventory, Node
 from devward.npu.inventory import Picture, Unavailable, assess
 from devward.npu.memory import NO_MEMORY
 from devward.npu.pins import PinReport, Sight, judge
+from devward.reasons import Reason
 from devward.reclaim.asking import needs_pods
 from devward.reclaim.confirmation import Bounds
 from devward.reclaim.controls import Controls, Switch

@@ -13,19 +13,8 @@ from devward.clock import Clock
 from devward.devices.health import DeviceState, ProbeVerdict
 from devward.devices.tracker import CheckResult
 from devward.errors import InvalidArguments, NoSuchDevice
-from devward.model import (
-    ActionRequest,
-    ActionResult,
-    Allocation,
-    DeviceKind,
-    Health,
-    Identity,
-    Outcome,
-    Reason,
-    SpecState,
-    SpecView,
-    Trigger,
-)
+from devward.model import ActionRequest, ActionResult, Allocation, DeviceKind, Health, Identity, Outcome, SpecState, SpecView, Trigger
+from devward.reasons import Reason
 
 NOW = 1000.0
 KIND = "hyperlight.dev/hypervisor"

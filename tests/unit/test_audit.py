@@ -26,7 +26,8 @@ from devward.audit import (
     Fields,
 )
 from devward.journal import Journal, Priority
-from devward.model import ActionRequest, Caller, Outcome, Reason, Trigger
+from devward.model import ActionRequest, Caller, Outcome, Trigger
+from devward.reasons import Reason
 from sim.journal_sink import JournalSink, Record
 
 FORGED = "x\nMESSAGE_ID=0\nDEVWARD_OUTCOME=success\x1b]0;\x07\u202e"

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from devward.cdi import backoff
 from devward.cdi.backoff import FIRST_WAIT, LONGEST_WAIT, Backoff, begun, failed, hinted, may_attempt
-from devward.model import Reason
+from devward.reasons import Reason
 
 
 def after(failures: int, now: float = 100.0) -> Backoff:

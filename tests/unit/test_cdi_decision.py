@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from devward.cdi import decision, spec
 from devward.cdi.decision import Candidate, Entry, FileFacts, Membership, Plan, Step, decide, membership, next_withdrawal
-from devward.model import DeviceKind, Health, Identity, Reason, RepairCause, SpecState, WithdrawPolicy
+from devward.model import DeviceKind, Health, Identity, RepairCause, SpecState, WithdrawPolicy
 from devward.names import HYPERVISOR_CDI_FILE, HYPERVISOR_CDI_KIND
+from devward.reasons import Reason
 
 DESIRED = spec.render_hypervisor([DeviceKind.KVM], uid=65534, gid=65534)
 STALE = spec.render_hypervisor([DeviceKind.KVM], uid=0, gid=0)

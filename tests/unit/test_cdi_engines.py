@@ -9,12 +9,8 @@ import pytest
 
 from devward.cdi import store
 from devward.cdi.judged import Allowance
-from devward.model import (
-    DeviceKind,
-    Reason,
-    SpecState,
-    Trigger,
-)
+from devward.model import DeviceKind, SpecState, Trigger
+from devward.reasons import Reason
 from sim.cdi_desk import GOOD, KVM, MSHV, Desk, candidate, document, rival, run_at_desk
 
 

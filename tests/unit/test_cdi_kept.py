@@ -12,7 +12,8 @@ from devward.cdi.decision import Candidate
 from devward.cdi.reconciler import PassRequest
 from devward.cdi.sources import Offer
 from devward.config import CdiConfig
-from devward.model import Health, Identity, Outcome, Reason, SpecState, SpecView, Trigger
+from devward.model import Health, Identity, Outcome, SpecState, SpecView, Trigger
+from devward.reasons import Reason
 from sim.cdi_desk import GOOD, KIND, KVM, Desk, rival, run_at_desk
 
 OTHER_KIND, OTHER_FILE = "example.org/part", "example.org-part.json"

@@ -17,7 +17,8 @@ from devward.cdi import owned, store
 from devward.cdi.owned import OwnedSpec, Standing
 from devward.cdi.store import NotAsWritten, StoreError
 from devward.errors import StateError
-from devward.model import ActionResult, DeviceKind, Outcome, Reason, RepairCause, SpecState
+from devward.model import ActionResult, DeviceKind, Outcome, RepairCause, SpecState
+from devward.reasons import Reason
 from devward.state import State, StateStore
 from sim.cdi_desk import FILE, KVM, MSHV, Desk, cdi_desk, document, rival
 from sim.entries import fingerprint

@@ -12,15 +12,8 @@ from devward.cdi import reconciler as cdi
 from devward.cdi import store
 from devward.cdi.reconciler import CdiReconciler, PassRequest
 from devward.errors import Stopping
-from devward.model import (
-    ActionResult,
-    CdiMode,
-    Outcome,
-    Reason,
-    RepairCause,
-    SpecState,
-    Trigger,
-)
+from devward.model import ActionResult, CdiMode, Outcome, RepairCause, SpecState, Trigger
+from devward.reasons import Reason
 from sim.cdi_desk import FILE, GOOD, Desk, candidate, document, rival, run_at_desk
 from sim.entries import fingerprint
 

@@ -14,18 +14,8 @@ import pytest
 
 from devward import names
 from devward.cdi import store
-from devward.model import (
-    CdiMode,
-    DeviceKind,
-    Health,
-    Identity,
-    Outcome,
-    Reason,
-    RepairCause,
-    SpecState,
-    Trigger,
-    WithdrawPolicy,
-)
+from devward.model import CdiMode, DeviceKind, Health, Identity, Outcome, RepairCause, SpecState, Trigger, WithdrawPolicy
+from devward.reasons import Reason
 from devward.remembered import without_pause
 from devward.state import Pause
 from sim.cdi_desk import (

@@ -14,7 +14,8 @@ import pytest
 
 from devward import names
 from devward.cdi.engines import SCAN_DEADLINE
-from devward.model import DeviceKind, Health, Identity, Outcome, Reason, SpecState, Trigger
+from devward.model import DeviceKind, Health, Identity, Outcome, SpecState, Trigger
+from devward.reasons import Reason
 from sim.cdi_desk import FILE, GOOD, KVM, STALE, Desk, candidate, document, leave_file, rival, run_at_desk
 from sim.errfs import ErrFs
 

@@ -15,7 +15,8 @@ from devward.cdi.resolve import (
     resolve,
 )
 from devward.cdi.spec import LoadedSpec
-from devward.model import Finding, Reason
+from devward.model import Finding
+from devward.reasons import Reason
 
 ETC, RUN = "/etc/cdi", "/var/run/cdi"
 OWN = "hyperlight.dev-hypervisor.json"

@@ -13,7 +13,8 @@ from devward.cdi import store
 from devward.cdi.backoff import LONGEST_WAIT
 from devward.cdi.store import StoreError
 from devward.cdi.trail import TOLD_FAILURES
-from devward.model import CdiMode, Outcome, Reason, SpecState, Trigger
+from devward.model import CdiMode, Outcome, SpecState, Trigger
+from devward.reasons import Reason
 from sim.cdi_desk import GOOD, STALE, Desk, document, pause, run_at_desk
 
 

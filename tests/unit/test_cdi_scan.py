@@ -17,7 +17,8 @@ from devward.cdi import scan as scan_module
 from devward.cdi.resolve import DirectoryState, EffectiveState, ScannedDirectory, ScannedFile, ScannedType, resolve
 from devward.cdi.scan import MAX_FILE_SIZE, MAX_FILES, SETTLED_NS, Scanner, scan
 from devward.cdi.spec import render_hypervisor
-from devward.model import DeviceKind, Reason
+from devward.model import DeviceKind
+from devward.reasons import Reason
 
 OWN = "hyperlight.dev-hypervisor.json"
 KVM = "hyperlight.dev/hypervisor=kvm"

@@ -14,7 +14,7 @@ import pytest
 from devward import names
 from devward.cdi import store
 from devward.cdi.store import EntryType, NotAsWritten, StoreError
-from devward.model import Reason
+from devward.reasons import Reason
 from sim.entries import DEVICE, OBSTRUCTIONS, OpenWatch, fingerprint
 from sim.store_calls import NAME, NEW, OLD, entries, look, promptly, refused, remove, write
 

@@ -12,7 +12,7 @@ import pytest
 
 from devward.cdi import store
 from devward.cdi.store import EntryType, NotAsWritten, StoreError
-from devward.model import Reason
+from devward.reasons import Reason
 from sim.errfs import ErrFs
 from sim.private_mounts import SOURCE, run_in_private_mounts
 from sim.store_calls import NAME, NEW, OLD, entries, look, refused, remove, write

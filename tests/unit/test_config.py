@@ -9,7 +9,8 @@ import pytest
 
 from devward import config, config_keys
 from devward.errors import ConfigError
-from devward.model import CdiMode, ClusterRead, DeviceKind, Manage, Reason, ReclaimMode
+from devward.model import CdiMode, ClusterRead, DeviceKind, Manage, ReclaimMode
+from devward.reasons import Reason
 
 DIE = "0A1B2C3D-00000001-00000002-00000003-FFFFFFFF"
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from devward.ctl import advice
 from devward.ctl.advice import ADVICE, CAUSES
-from devward.model import Reason, RepairCause
+from devward.model import RepairCause
+from devward.reasons import Reason
 
 
 def test_every_reason_and_cause_has_its_advice() -> None:

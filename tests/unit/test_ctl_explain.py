@@ -8,7 +8,7 @@ from devward.ctl.explain import explain, of_code
 from devward.ctl.facts import Device, Finding, Manager, Snapshot, Spec
 from devward.ctl.failure import ExitStatus, Failure
 from devward.ctl.when import USEC, Times
-from devward.model import Reason
+from devward.reasons import Reason
 
 NOW = 1_800_000_000 * USEC
 KVM = "hyperlight.dev/hypervisor=kvm"

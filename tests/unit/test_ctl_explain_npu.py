@@ -14,7 +14,7 @@ from devward.ctl.failure import Failure
 from devward.ctl.npu_facts import Card, Vnpu
 from devward.ctl.terminal import Capabilities, Screen
 from devward.ctl.when import USEC, Times
-from devward.model import Reason
+from devward.reasons import Reason
 
 NOW = 1_800_000_000 * USEC
 TIMES = Times(NOW)

@@ -14,7 +14,8 @@ from devward.ctl.facts import Device, Manager, Snapshot, Spec
 from devward.ctl.npu_facts import Card, Vnpu
 from devward.ctl.terminal import Capabilities, Screen
 from devward.ctl.when import Times
-from devward.model import Health, Reason, SpecState
+from devward.model import Health, SpecState
+from devward.reasons import Reason
 
 KVM = "hyperlight.dev/hypervisor=kvm"
 anything = st.recursive(

@@ -15,7 +15,7 @@ TABLE = ("ctl.observed", "cluster.observations")
 #: The same for the codes of reclaiming.
 CODES = ("reasons", "controls", "limits", "contract")
 TABLES = {TABLE, ("ctl.reclaim_codes", "npu.codes"), *(("ctl.reclaim_codes", f"reclaim.{name}") for name in CODES)}
-ALLOWED = {"names", "model", "errors", "text", "config", "bus.connection", "bus.messages", "npu.views", "plugin.status"}
+ALLOWED = {"names", "model", "reasons", "errors", "text", "config", "bus.connection", "bus.messages", "npu.views", "plugin.status"}
 #: What bus.connection and config themselves stand on.
 BENEATH = {"bus.stream", "bus.transport", "bus.watches", "bus.wire", "config_keys", "npu.numbering", "plugin.settings"}
 

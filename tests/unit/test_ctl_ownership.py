@@ -19,8 +19,8 @@ from devward.ctl.facts import Finding, Manager
 from devward.ctl.ownership_facts import Ownership, host_sight, ownership
 from devward.ctl.terminal import Tone
 from devward.ctl.when import USEC, Times
-from devward.model import Reason
 from devward.npu.views import Management, Protection
+from devward.reasons import Reason
 from devward.text import printable
 
 UID, OTHER = "11111111-2222-4333-8444-555555555555", "66666666-7777-4888-9999-000000000000"

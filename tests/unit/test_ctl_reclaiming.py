@@ -23,8 +23,9 @@ from devward.ctl.reclaim_facts import reclaim as read
 from devward.ctl.redact import Pods
 from devward.ctl.terminal import Tone
 from devward.ctl.when import USEC, Times
-from devward.model import Reason, ReclaimState
+from devward.model import ReclaimState
 from devward.npu.views import Verdict
+from devward.reasons import Reason
 from devward.reclaim.contract import NO_TEXT, No
 from devward.reclaim.controls import BLOCKED_TEXT, Blocked
 from devward.reclaim.history import Fate

@@ -19,7 +19,8 @@ from devward.devices.health import (
     with_identity,
     with_probe,
 )
-from devward.model import REASON_TEXT, DeviceKind, Health, Identity, Reason
+from devward.model import DeviceKind, Health, Identity
+from devward.reasons import REASON_TEXT, Reason
 
 FACTS = NodeFacts(device=5, inode=100, number="10:232", mode=0o660, uid=0, gid=103, links=1, acl=())
 VALID = IdentityVerdict(Identity.VALID, Reason.OK, "", FACTS)

@@ -22,7 +22,8 @@ from devward.child import ChildResult, ChildStatus
 from devward.devices import hypervisor
 from devward.devices.health import ProbeVerdict
 from devward.devices.hypervisor import PROBE_PROGRAM, EpermPatience, HypervisorProber, interpret
-from devward.model import DeviceKind, Reason
+from devward.model import DeviceKind
+from devward.reasons import Reason
 from sim import tracing
 from sim.cgroups import FreezerGroup, has_pending_kill, is_alive
 from sim.held_time import PATIENCE, HeldTimeLoop, outcome, run_held, until

@@ -14,7 +14,8 @@ import pytest
 from devward.devices import identity
 from devward.devices.health import NodeFacts
 from devward.devices.identity import IdentifiedNode, drift, identify, kernel_number, present
-from devward.model import DeviceKind, Identity, Reason
+from devward.model import DeviceKind, Identity
+from devward.reasons import Reason
 from sim.descriptors import descriptors_left
 from sim.mount_namespace import mount, run_in_mount_namespace, umount
 

@@ -9,9 +9,9 @@ import pytest
 from devward import __main__ as command_line
 from devward import config_keys, names
 from devward.metrics import FAMILIES
-from devward.model import Reason
 from devward.npu.facts import Refusal
 from devward.plugin.status import PluginProblem
+from devward.reasons import Reason
 from devward.reclaim.contract import No
 from devward.reclaim.controls import Blocked
 from devward.reclaim.limits import Limit

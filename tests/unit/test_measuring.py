@@ -6,8 +6,9 @@ from typing import Any
 
 from devward.measuring import NO_SUCH_DEVICE, Measuring
 from devward.metrics import DeviceMeasures, PluginMeasures, ReclaimMeasures
-from devward.model import OWN_WISHES, CdiMode, ConfigState, DeviceKind, DeviceView, Health, Identity, ManagerView, Reason, RepairCause
+from devward.model import OWN_WISHES, CdiMode, ConfigState, DeviceKind, DeviceView, Health, Identity, ManagerView, RepairCause
 from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView, Management, Protection, Verdict
+from devward.reasons import Reason
 
 FILE = "hyperlight.dev-hypervisor.json"
 MANAGER = ManagerView(

@@ -13,7 +13,7 @@ from devward import metrics_file
 from devward.config import MetricsConfig
 from devward.metrics import Measures
 from devward.metrics_room import WRITE_SECONDS, MetricsRoom
-from devward.model import Reason
+from devward.reasons import Reason
 from sim.held_time import PATIENCE, HeldTimeLoop, run_held, until
 
 OFF_DEFAULT = MetricsConfig()

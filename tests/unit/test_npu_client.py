@@ -14,7 +14,6 @@ import pytest
 
 from devward.clock import Clock
 from devward.cluster.statement import AskedVnpu, Statement
-from devward.model import Reason
 from devward.npu import broker as broker_room
 from devward.npu import client as room
 from devward.npu.client import WITNESS_SECONDS, BrokerClient, destroy_may_run
@@ -34,6 +33,7 @@ from devward.npu.protocol import (
     parse_request,
 )
 from devward.npu.service import LOOK_SECONDS
+from devward.reasons import Reason
 from sim.npu_host import chip, inventory
 from sim.statements import DOUBTED, READ, VNPU, clean, full
 from sim.virtual_time import VirtualClock, VirtualTimeLoop, run_virtual

@@ -14,7 +14,6 @@ import pytest
 from devward.boot import read_boot_id
 from devward.clock import Clock
 from devward.cluster.evidence import Finding
-from devward.model import Reason
 from devward.npu import client as room
 from devward.npu.client import DESTROY_SECONDS, DESTROY_START_SECONDS, BrokerClient, Unasked, destroy_may_run
 from devward.npu.codes import DcmiCode
@@ -33,6 +32,7 @@ from devward.npu.protocol import (
     parse_request,
 )
 from devward.npu.service import LONGEST_WAIT_NS
+from devward.reasons import Reason
 from sim.dcmi_broker import WAIT, BrokerHost, until
 from sim.dcmi_simulator import DcmiSimulator, build_library
 from sim.npu_host import chip, inventory

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from devward.model import Finding, Identity, Reason
+from devward.model import Finding, Identity
 from devward.npu.codes import DcmiCode
 from devward.npu.facts import Aspect, Chip, Inventory, Mode, Problem
 from devward.npu.host import Surroundings
@@ -14,6 +14,7 @@ from devward.npu.inventory import Picture, Unavailable, assess
 from devward.npu.memory import NO_MEMORY, Memory
 from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView, Use, Verdict, VnpuView
 from devward.npu.vnpu_cfg import ABSENT, Record, Records
+from devward.reasons import Reason
 from sim.npu_host import BOOT, around, chip, die, inventory, node, vnpu
 
 NOW = 1_767_225_600_000_000

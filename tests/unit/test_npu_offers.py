@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from devward import names
 from devward.cdi import spec, store
 from devward.config import NpuConfig
-from devward.model import Health, Identity, Pin, Reason
+from devward.model import Health, Identity, Pin
 from devward.npu import offers, outfit
 from devward.npu.chips import identity_of
 from devward.npu.complaints import Fault
@@ -23,6 +23,7 @@ from devward.npu.memory import NO_MEMORY
 from devward.npu.pins import Sight, judge
 from devward.npu.views import UNKNOWN_NUMBER, CardView, Use
 from devward.npu.vnpu_cfg import ABSENT
+from devward.reasons import Reason
 from sim.npu_host import around, chip, inventory
 
 NOW = 1_767_225_600_000_000

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from devward.cluster import kubelet_signs
-from devward.model import Reason
 from devward.npu import outfit
 from devward.npu.document import NOT_LOOKED_FOR, Outfit
 from devward.npu.outfit import BASE_PATHS, LIST_DIRECTORY, is_mountable, read_outfit
+from devward.reasons import Reason
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: device nodes")
 LIBRARIES = "/usr/local/Ascend/driver/lib64"

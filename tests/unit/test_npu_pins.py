@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devward.model import Pin, Reason
+from devward.model import Pin
 from devward.npu.codes import DcmiCode
 from devward.npu.facts import Aspect, Inventory, Mode, Problem
 from devward.npu.host import Surroundings
 from devward.npu.inventory import Picture, Unavailable, assess
 from devward.npu.memory import NO_MEMORY, Marks, Memory
 from devward.npu.pins import GRAMMAR, PinReport, Sight, Standing, Target, judge
+from devward.reasons import Reason
 from sim.npu_host import BOOT, around, chip, die, inventory, node, vnpu
 
 NOW = 1_767_225_600_000_000

@@ -19,13 +19,14 @@ from devward.audit import Audit
 from devward.clock import Clock
 from devward.config import NpuConfig
 from devward.errors import BusError
-from devward.model import NpuDevices, Reason, Trigger
+from devward.model import NpuDevices, Trigger
 from devward.npu.facts import Inventory
 from devward.npu.inventory import Picture, Unavailable, assess
 from devward.npu.memory import NO_MEMORY, Memory
 from devward.npu.offers import not_asked
 from devward.npu.room import NpuRoom
 from devward.npu.trail import AT_ONCE, Trail, kill_broker
+from devward.reasons import Reason
 from sim.journal_sink import DrainedJournal, JournalSink, Record
 from sim.npu_host import around, chip, inventory
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from devward.clock import Clock
-from devward.model import Reason
 from devward.npu.client import BrokerClient
 from devward.npu.facts import Inventory
 from devward.npu.host import Surroundings
@@ -17,6 +16,7 @@ from devward.npu.inventory import Picture, Unavailable, assess
 from devward.npu.memory import NO_MEMORY
 from devward.npu.nodes import read_nodes
 from devward.npu.vnpu_cfg import ABSENT
+from devward.reasons import Reason
 from sim.dcmi_broker import BrokerHost
 from sim.dcmi_simulator import DcmiSimulator, build_library
 from sim.npu_host import MAJOR

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from devward.devices.monitor import DeviceEvent
-from devward.model import Reason, Trigger
+from devward.model import Trigger
 from devward.npu import watcher as room
 from devward.npu.facts import Inventory
 from devward.npu.host import HostNode
 from devward.npu.inventory import Picture, Unavailable
 from devward.npu.watcher import LEAST_AWAITED, LEAST_INTERVAL, LOOK_INTERVAL, SETTLE_INTERVAL, NpuWatcher, Paths
+from devward.reasons import Reason
 from devward.worker import WorkerHung
 from sim.npu_host import BOOT, chip, inventory, node_names, nodes
 from sim.virtual_time import VirtualClock, VirtualTimeLoop, run_virtual

@@ -23,10 +23,10 @@ from devward.cluster.parts import HostFacts
 from devward.cluster.statement import AskedVnpu, KubeletSource, Statement
 from devward.cluster.vantage import VantageDoubt
 from devward.config import ClusterConfig
-from devward.model import Reason
 from devward.npu.facts import Node
 from devward.npu.inventory import Picture, Unavailable
 from devward.npu.views import Use, Verdict, VnpuView
+from devward.reasons import Reason
 from devward.worker import Worker
 from sim.api_faults import status
 from sim.api_pki import Authority, write_identity, write_kubeconfig

@@ -22,10 +22,10 @@ from devward.cluster.ownership import LASTS, SUBJECT, Ownership
 from devward.cluster.parts import Part, Parts, Source
 from devward.cluster.statement import AskedVnpu, SourceSight, VnpuSight
 from devward.cluster.views import CardState, Snapshot, SourceUse, Unknown
-from devward.model import REASON_TEXT, Reason
 from devward.model import Finding as Told
 from devward.npu.inventory import Picture
 from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView, Management, Protection
+from devward.reasons import REASON_TEXT, Reason
 from sim.pod_desk import HostSays, annotated, container, listing, pod
 from sim.recorded_cluster import DIES, WORD
 from sim.snapshot_desk import SnapshotDesk, card_view

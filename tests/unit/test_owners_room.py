@@ -28,9 +28,10 @@ from devward.cluster.room import Standing as Published
 from devward.cluster.statement import AskedVnpu, VnpuSight
 from devward.cluster.views import CardState, Snapshot, Unknown
 from devward.config import ClusterConfig
-from devward.model import ClusterRead, Reason
+from devward.model import ClusterRead
 from devward.npu.inventory import Picture, Unavailable
 from devward.npu.views import CardView, Protection, Use, Verdict, VnpuView
+from devward.reasons import Reason
 from devward.service import Service
 from sim.held_time import HeldTimeLoop, run_held, until
 from sim.recorded_cluster import DIES

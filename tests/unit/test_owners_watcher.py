@@ -26,9 +26,9 @@ from devward.cluster.recollection import Loss, Recollection, lasting
 from devward.cluster.snapshot import take_snapshot
 from devward.cluster.statement import AskedVnpu, SourceSight, VnpuSight
 from devward.errors import StateError
-from devward.model import Reason
 from devward.npu.inventory import Picture
 from devward.npu.views import Protection
+from devward.reasons import Reason
 from devward.worker import WorkerHung
 from sim.recorded_cluster import BOOT_ID, DIES, allocations_of
 from sim.snapshot_desk import FACTS, KUBELET, SnapshotDesk, card_view, checkpoint_of

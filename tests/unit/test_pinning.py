@@ -17,7 +17,7 @@ from devward.clock import Clock
 from devward.config import NpuConfig
 from devward.errors import LimitsExceeded, NoSuchPin, StateError
 from devward.journal import Journal
-from devward.model import MAXIMUM_PINS, REASON_TEXT, ActionRequest, ActionResult, Caller, NpuDevices, Outcome, Pin, Reason, Trigger
+from devward.model import MAXIMUM_PINS, ActionRequest, ActionResult, Caller, NpuDevices, Outcome, Pin, Trigger
 from devward.npu.document import Outfit
 from devward.npu.facts import Inventory
 from devward.npu.host import Surroundings
@@ -27,6 +27,7 @@ from devward.npu.offers import Claims, not_asked
 from devward.npu.pins import Sight, Standing
 from devward.npu.room import NpuRoom
 from devward.pinning import Pinning
+from devward.reasons import REASON_TEXT, Reason
 from devward.remembered import Remembered
 from devward.state import State
 from devward.worker import Worker

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from devward.breakages import Breakages
-from devward.model import DeviceKind, Reason
+from devward.model import DeviceKind
 from devward.plugin.allocator import Allocator
 from devward.plugin.decision import Answer, Vouched
+from devward.reasons import Reason
 from sim.plugin_host import allowed, refused
 from sim.virtual_time import START, VirtualClock, VirtualTimeLoop, run_virtual
 

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from devward.model import REASON_TEXT, Allocation, DeviceKind, Health, Reason, SpecState
+from devward.model import Allocation, DeviceKind, Health, SpecState
 from devward.plugin.decision import INCONCLUSIVE, Answer, Grant, Verdict, Vouched, advance, decide, good_after, grant, health, refusal
 from devward.plugin.settings import Injection
 from devward.plugin.slots import Offer
+from devward.reasons import REASON_TEXT, Reason
 from sim.plugin_host import SPEC, allowed, refused, standing
 
 KVM, MSHV = DeviceKind.KVM, DeviceKind.MSHV

@@ -8,10 +8,11 @@ from typing import Any
 import grpc
 import pytest
 
-from devward.model import DeviceKind, Health, Reason, SpecState
+from devward.model import DeviceKind, Health, SpecState
 from devward.plugin import decision
 from devward.plugin.settings import Injection
 from devward.plugin.status import not_ready
+from devward.reasons import Reason
 from sim.held_time import PATIENCE
 from sim.kubelet_plugins import Kubelet, Plugin
 from sim.plugin_host import RESOURCE, PluginHost, allowed, refused, standing

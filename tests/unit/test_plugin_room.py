@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from devward.clock import Clock
-from devward.model import Allocation, DeviceKind, Reason
+from devward.model import Allocation, DeviceKind
 from devward.plugin import room
 from devward.plugin.decision import Answer, Verdict, Vouched
 from devward.plugin.kept import kept_ids
@@ -19,6 +19,7 @@ from devward.plugin.room import PluginRoom
 from devward.plugin.settings import PluginSettings
 from devward.plugin.status import PluginProblem, PluginStatus, RegistrationState
 from devward.plugin.trail import PluginTrail
+from devward.reasons import Reason
 from sim import kubelet_checkpoint
 from sim.daemon_process import REPOSITORY
 from sim.held_time import PATIENCE, until

@@ -2,8 +2,9 @@
 
 import pytest
 
-from devward.model import ConfigState, DeviceKind, DeviceView, Health, Identity, Reason, SpecState, SpecView
+from devward.model import ConfigState, DeviceKind, DeviceView, Health, Identity, SpecState, SpecView
 from devward.readiness import DeviceStanding, NpuStanding, Readiness, judge
+from devward.reasons import Reason
 
 KVM_FILE = "/etc/cdi/hyperlight.dev-hypervisor.json"
 

@@ -13,12 +13,12 @@ from devward.cluster.hami import CardRefusal
 from devward.cluster.observations import Look as Seen
 from devward.cluster.parts import Part, Parts
 from devward.cluster.views import Snapshot
-from devward.model import Reason
 from devward.npu.facts import Expected, Node, Outcome
 from devward.npu.inventory import Picture
 from devward.npu.pins import PinReport
 from devward.npu.views import CardHealth, Use, VnpuView
 from devward.npu.views import Verdict as ViewVerdict
+from devward.reasons import Reason
 from devward.reclaim.aftermath import Aftermath, Result, called, conclude
 from devward.reclaim.asking import ask_about
 from devward.reclaim.confirmation import Bounds, Pace, Progress, step

@@ -16,7 +16,7 @@ from devward.cluster.claimants import Claimant
 from devward.config import ReclaimConfig
 from devward.errors import NoSuchVnpu
 from devward.metrics import ReclaimMeasures
-from devward.model import ActionRequest, ActionResult, Caller, Outcome, Reason, ReclaimMode, ReclaimState, Trigger
+from devward.model import ActionRequest, ActionResult, Caller, Outcome, ReclaimMode, ReclaimState, Trigger
 from devward.npu.client import Unasked
 from devward.npu.facts import Outcome as Came
 from devward.npu.facts import Refusal
@@ -24,6 +24,7 @@ from devward.npu.inventory import Unavailable
 from devward.npu.protocol import DestroyAnswer, RefusedAnswer
 from devward.npu.room import NpuRoom
 from devward.npu.views import Use, VnpuView
+from devward.reasons import Reason
 from devward.reclaim import actions
 from devward.reclaim import room as module
 from devward.reclaim.contract import Refuse

@@ -20,9 +20,10 @@ from devward.ctl.advice_destroying import REFUSALS
 from devward.ctl.explain import of_code
 from devward.ctl.explain_reclaim import say_code
 from devward.journal import Journal
-from devward.model import ActionRequest, Reason, Trigger
+from devward.model import ActionRequest, Trigger
 from devward.npu.codes import DcmiCode
 from devward.npu.facts import Outcome, Refusal
+from devward.reasons import Reason
 from devward.reclaim import aftermath
 from devward.reclaim.contract import No
 from devward.reclaim.controls import Blocked

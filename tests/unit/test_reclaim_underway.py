@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from devward.model import Reason
 from devward.npu.client import DESTROY_SECONDS
+from devward.reasons import Reason
 from devward.reclaim.aftermath import Result
 from devward.reclaim.underway import WAIT_SECONDS, Underway, lateness
 from sim.reclaim_desk import expected_of

@@ -14,12 +14,13 @@ from devward.cluster.life import Life
 from devward.cluster.observations import Scope
 from devward.cluster.statement import AskedVnpu, ContainerSight, VnpuSight
 from devward.cluster.views import Reset
-from devward.model import Manage, Pin, Reason
+from devward.model import Manage, Pin
 from devward.npu.inventory import Picture
 from devward.npu.pins import PinReport, Sight
 from devward.npu.pins import judge as judge_pins
 from devward.npu.views import Use, VnpuView
 from devward.npu.views import Verdict as ViewVerdict
+from devward.reasons import Reason
 from devward.reclaim.asking import ask_about, needs_pods
 from devward.reclaim.confirmation import Progress, step
 from devward.reclaim.look import Look, PinHold, Reach, container_key, take_look

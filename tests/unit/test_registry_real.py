@@ -16,7 +16,8 @@ from devward.devices.hypervisor import HypervisorProber
 from devward.devices.monitor import DeviceEvent, UdevMonitor
 from devward.devices.registry import MOUNTS_CEILING, DeviceRegistry
 from devward.devices.tracker import PROBE_QUIET
-from devward.model import DeviceKind, Health, Reason, Trigger
+from devward.model import DeviceKind, Health, Trigger
+from devward.reasons import Reason
 from sim.held_time import until
 from sim.mount_namespace import mount, run_in_mount_namespace, umount
 from sim.watched_host import AUTO, KVM, FakeProber, watching

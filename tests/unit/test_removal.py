@@ -17,7 +17,7 @@ from devward import names
 from devward.audit import Audit
 from devward.cdi import store as cdi_store
 from devward.journal import Journal
-from devward.model import Reason
+from devward.reasons import Reason
 from devward.removal import Fate, Result, remove_own_files
 from devward.state import Lock, State, StateStore
 from sim.journal_sink import JournalSink

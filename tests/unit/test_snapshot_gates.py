@@ -20,9 +20,10 @@ from devward.cluster.recollection import Recollection
 from devward.cluster.vantage import VantageDoubt
 from devward.cluster.views import Reset, Snapshot
 from devward.model import Finding as Told
-from devward.model import Identity, Reason
+from devward.model import Identity
 from devward.npu.inventory import BROKER, Picture
 from devward.npu.views import CardHealth
+from devward.reasons import Reason
 from sim.pod_desk import HostSays, annotated, container, listing, pod, waiting
 from sim.recorded_cluster import BOOT_ID, DIES, NODE, body, error_body
 from sim.snapshot_desk import BROKEN, FACTS, KUBELET, PICTURE, SnapshotDesk, card_view, codes

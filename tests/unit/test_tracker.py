@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from devward.devices.health import IdentityVerdict, ProbeVerdict
 from devward.devices.tracker import LOOK_CEILING, LOOK_QUIET, PROBE_BUDGET, PROBE_CEILING, PROBE_QUIET, CheckResult, Intervals
-from devward.model import DeviceKind, Health, Identity, Reason, Trigger
+from devward.model import DeviceKind, Health, Identity, Trigger
+from devward.reasons import Reason
 from sim.tracked_device import BUSY, FACTS, GONE, GOOD, INTERVALS, NO_DESCRIPTOR, UNFINISHED, World, gaps, play, valid
 
 # --- what events cost --------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import logging
 import pytest
 
 from devward.devices.tracker import LOOK_QUIET, CheckResult, Intervals
-from devward.model import Health, Identity, Reason, Trigger
+from devward.model import Health, Identity, Trigger
+from devward.reasons import Reason
 from sim.tracked_device import BUSY, FACTS, GOOD, NO_DESCRIPTOR, UNFINISHED, World, gaps, play, valid
 
 # --- checks and their callers (R14, R15, R25) --------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import pytest
 from devward.devices import health
 from devward.devices.health import DeviceState, IdentityVerdict
 from devward.devices.tracker import PROBE_QUIET, CheckResult, Intervals
-from devward.model import Health, Identity, Reason, Trigger
+from devward.model import Health, Identity, Trigger
+from devward.reasons import Reason
 from sim.tracked_device import BUSY, FACTS, GONE, GOOD, UNFINISHED, World, gaps, play, valid
 from sim.virtual_time import VirtualTimeLoop, run_virtual
 

@@ -22,7 +22,6 @@ from devward.errors import DevwardError, InvalidArguments, NotReady, Stopping
 from devward.model import (
     MAXIMUM_PAUSE_SECONDS,
     MAXIMUM_PIN_REASON,
-    REASON_TEXT,
     ActionRequest,
     ActionResult,
     Allocation,
@@ -31,10 +30,10 @@ from devward.model import (
     Finding,
     ManagerView,
     Outcome,
-    Reason,
     ReclaimMode,
     Trigger,
 )
+from devward.reasons import REASON_TEXT, Reason
 from devward.text import quoted
 
 #: Bits of an action's flags.

@@ -5,7 +5,7 @@ Times in monotonic seconds.
 
 from dataclasses import dataclass, replace
 
-from devward.model import Reason
+from devward.reasons import Reason
 
 #: The first wait, which is also the least time between two attempts whatever happens, and the longest.
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0

@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import Final
 
 from devward.cdi import spec
-from devward.model import Health, Identity, Reason, RepairCause, SpecState, WithdrawPolicy
+from devward.model import Health, Identity, RepairCause, SpecState, WithdrawPolicy
+from devward.reasons import Reason
 from devward.text import quoted
 
 #: Bytes of a file that are judged however small the document is that it should hold: it bounds the time that this takes.

@@ -7,7 +7,8 @@ from devward.cdi.owned import Standing
 from devward.cdi.resolve import Resolution, resolve, shadowed_by
 from devward.cdi.scan import Scanner
 from devward.config import CdiConfig
-from devward.model import Finding, Reason, SpecState
+from devward.model import Finding, SpecState
+from devward.reasons import Reason
 from devward.worker import Worker, WorkerHung
 
 #: Seconds that a scan may take.

@@ -9,7 +9,8 @@ from devward.cdi.engines import Engines
 from devward.cdi.owned import Order, OwnedSpec
 from devward.cdi.sources import Offer, Source
 from devward.config import CdiConfig
-from devward.model import ActionRequest, ActionResult, Finding, Identity, Reason, Trigger
+from devward.model import ActionRequest, ActionResult, Finding, Identity, Trigger
+from devward.reasons import Reason
 
 _NOTHING: Final = Offer((), None, complete=False)
 

@@ -16,7 +16,8 @@ from devward.cdi.trail import Trail
 from devward.clock import Clock
 from devward.devices.health import sentence
 from devward.errors import DevwardError
-from devward.model import OWN_WISHES, ActionRequest, ActionResult, Outcome, Reason, RepairCause, SpecState, SpecView, Trigger
+from devward.model import OWN_WISHES, ActionRequest, ActionResult, Outcome, RepairCause, SpecState, SpecView, Trigger
+from devward.reasons import Reason
 from devward.remembered import Remembered
 from devward.worker import Worker, WorkerHung
 

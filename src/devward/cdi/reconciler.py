@@ -24,18 +24,8 @@ from devward.clock import Clock, Coalescer
 from devward.config import CdiConfig
 from devward.devices.health import sentence
 from devward.errors import Stopping
-from devward.model import (
-    ActionRequest,
-    ActionResult,
-    CdiMode,
-    Finding,
-    Outcome,
-    Reason,
-    RepairCause,
-    SpecState,
-    SpecView,
-    Trigger,
-)
+from devward.model import ActionRequest, ActionResult, CdiMode, Finding, Outcome, RepairCause, SpecState, SpecView, Trigger
+from devward.reasons import Reason
 from devward.remembered import Remembered
 from devward.worker import Worker, WorkerHung
 

@@ -14,7 +14,8 @@ from typing import Final
 
 from devward import names
 from devward.cdi.spec import LoadedSpec
-from devward.model import Finding, Reason
+from devward.model import Finding
+from devward.reasons import Reason
 from devward.text import printable
 
 #: One file can define thousands of devices; so many findings are told.

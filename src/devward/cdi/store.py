@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from devward import names
-from devward.model import Reason
+from devward.reasons import Reason
 
 #: The longest file of ours, of a thousand vNPUs, has less; one larger than this is malformed, whatever it says.
 MAXIMUM_SIZE = 256 << 10

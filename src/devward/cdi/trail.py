@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from devward.audit import Audit, Record
 from devward.cdi.decision import LeftOut, Plan, Step
 from devward.cdi.store import EntryType, Found
-from devward.model import ActionRequest, Reason, Trigger
+from devward.model import ActionRequest, Trigger
+from devward.reasons import Reason
 
 #: So many attempts of a series are told in full, where each one finds something else; those after them are counted.
 TOLD_FAILURES = 6

@@ -17,8 +17,9 @@ from devward.cluster.observations import ROWS, Look, Scope
 from devward.cluster.parts import Source
 from devward.cluster.statement import SourceSight, VnpuSight
 from devward.cluster.views import CardState, Snapshot, Unknown
-from devward.model import REASON_TEXT, Finding, Reason
+from devward.model import Finding
 from devward.npu.views import UNKNOWN_NUMBER, CardView, Management, Protection
+from devward.reasons import REASON_TEXT, Reason
 from devward.text import printable
 
 #: Seconds after which a snapshot says nothing any more: three looks that did not come about.

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from devward.clock import Clock
 from devward.config import ClusterConfig
-from devward.model import ClusterRead, Finding, Reason
+from devward.model import ClusterRead, Finding
 from devward.npu.room import NpuRoom
+from devward.reasons import Reason
 from devward.text import printable
 
 if TYPE_CHECKING:  # a host without NPUs loads nothing of them

@@ -35,9 +35,10 @@ from devward.cluster.pods import Evidence, join_claims
 from devward.cluster.readings import Readings, ReadPods
 from devward.cluster.recollection import KubeletSight, Loss, Recollection, lasting, seen_of, still_there, with_seen, within_bounds
 from devward.cluster.views import CardState, Reset, Snapshot
-from devward.model import Identity, Reason
+from devward.model import Identity
 from devward.npu.inventory import BROKER
 from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView
+from devward.reasons import Reason
 
 _T = TypeVar("_T")
 

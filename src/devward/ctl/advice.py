@@ -11,7 +11,8 @@ from typing import Final
 
 from devward.ctl.advice_npu import NPU_ADVICE
 from devward.ctl.step import Advice, Step
-from devward.model import Reason, RepairCause
+from devward.model import RepairCause
+from devward.reasons import Reason
 from devward.text import printable
 
 __all__ = ["ADVICE", "CAUSES", "NOT_SAVED", "Advice", "Step", "advice", "cause", "deed", "quoted_path"]

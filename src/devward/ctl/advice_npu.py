@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from devward.ctl.step import Advice, Step
-from devward.model import Reason
+from devward.reasons import Reason
 
 
 def _step(text: str, *commands: str) -> Step:

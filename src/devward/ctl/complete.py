@@ -12,8 +12,8 @@ from devward.ctl.context import Context
 from devward.ctl.failure import UNKNOWN, ExitStatus, Failure
 from devward.ctl.pins import pins_of
 from devward.ctl.reading import last
-from devward.model import Reason
 from devward.plugin.status import PluginProblem
+from devward.reasons import Reason
 
 #: Seconds that somebody who pressed the tabulator key will wait.
 PATIENCE: Final = 0.7

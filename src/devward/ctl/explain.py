@@ -15,7 +15,8 @@ from devward.ctl.reading import Raw, number_of, text_of
 from devward.ctl.terminal import Tone
 from devward.ctl.when import Times, duration
 from devward.ctl.wording import spec_state, usable
-from devward.model import REASON_TEXT, CdiMode, Health, Identity, Reason, SpecState
+from devward.model import CdiMode, Health, Identity, SpecState
+from devward.reasons import REASON_TEXT, Reason
 from devward.text import printable
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from devward.ctl.reclaim_codes import is_code, meanings, sentence
 from devward.ctl.reclaim_facts import Evidence
 from devward.ctl.step import Step
 from devward.ctl.when import Times
-from devward.model import REASON_TEXT, Reason, ReclaimState
+from devward.model import ReclaimState
 from devward.npu.views import Verdict
+from devward.reasons import REASON_TEXT, Reason
 from devward.text import printable
 
 #: Pods that are named.

@@ -12,7 +12,8 @@ from typing import Final
 from devward import names
 from devward.ctl.npu_facts import Card, Vnpu
 from devward.ctl.reading import Raw, last, number_of, raw, sentence, text_of, texts_of
-from devward.model import REASON_TEXT, Health, Reason, SpecState
+from devward.model import Health, SpecState
+from devward.reasons import REASON_TEXT, Reason
 from devward.text import printable
 
 #: States in which a file says what it should; with the last two engines may use another definition of its devices.

@@ -9,8 +9,8 @@ from devward.ctl.facts import Manager, Snapshot
 from devward.ctl.ownership_facts import Ownership
 from devward.ctl.terminal import Tone, unbroken
 from devward.ctl.when import USEC, Times
-from devward.model import Reason
 from devward.npu.views import Protection
+from devward.reasons import Reason
 from devward.text import printable
 
 #: Of the reasons that are said.

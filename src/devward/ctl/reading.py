@@ -5,9 +5,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from devward.model import REASON_TEXT, Reason
 from devward.npu.views import UNKNOWN_NUMBER
 from devward.plugin.status import PROBLEM_TEXT, PluginProblem
+from devward.reasons import REASON_TEXT, Reason
 from devward.text import printable
 
 Raw = Mapping[str, object]

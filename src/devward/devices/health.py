@@ -5,7 +5,8 @@ Only a completed check changes health: one that was cancelled, or failed for wan
 
 from dataclasses import dataclass, replace
 
-from devward.model import REASON_TEXT, DeviceKind, DeviceView, Health, Identity, Reason
+from devward.model import DeviceKind, DeviceView, Health, Identity
+from devward.reasons import REASON_TEXT, Reason
 
 #: How long, in seconds, a good check stands in for one that could not be completed.
 GOOD_CHECK_LASTS = 30.0

@@ -16,7 +16,8 @@ from typing import Final
 
 from devward.child import BoundedChild, ChildResult, ChildStatus
 from devward.devices.health import ProbeVerdict
-from devward.model import DeviceKind, Reason
+from devward.model import DeviceKind
+from devward.reasons import Reason
 
 #: The program of the child; it stands beside this module and is started by its path, so that it needs nothing of the package.
 PROBE_PROGRAM: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "probe.py")

@@ -14,7 +14,8 @@ from typing import Self
 
 from devward import names
 from devward.devices.health import IdentityVerdict, NodeFacts
-from devward.model import DeviceKind, Identity, Reason
+from devward.model import DeviceKind, Identity
+from devward.reasons import Reason
 
 #: KVM's numbers never change: MISC_MAJOR of <linux/major.h>, KVM_MINOR of <linux/miscdevice.h>. MSHV takes a dynamic minor.
 FIXED_NUMBERS = {DeviceKind.KVM: "10:232"}

@@ -13,9 +13,10 @@ from devward.devices.health import DeviceState, sentence
 from devward.devices.monitor import DeviceEvent, UdevMonitor
 from devward.devices.tracker import CheckResult, DeviceTracker, Intervals, Prober
 from devward.inotify import Event, Inotify, Mask
-from devward.model import DeviceKind, Finding, Reason, Trigger
+from devward.model import DeviceKind, Finding, Trigger
 from devward.mounts import MountWatch
 from devward.npu import presence
+from devward.reasons import Reason
 
 _log = logging.getLogger(__name__)
 

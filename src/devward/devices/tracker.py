@@ -17,7 +17,8 @@ from devward.config import HypervisorConfig
 from devward.devices import health
 from devward.devices.health import DeviceState, IdentityVerdict, NodeFacts, ProbeVerdict, another_node
 from devward.devices.identity import IdentifiedNode, drift
-from devward.model import DeviceKind, DeviceView, Finding, Health, Identity, Reason, Trigger
+from devward.model import DeviceKind, DeviceView, Finding, Health, Identity, Trigger
+from devward.reasons import Reason
 
 _log = logging.getLogger(__name__)
 

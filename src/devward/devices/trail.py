@@ -6,7 +6,8 @@ from typing import Final
 
 from devward.audit import Audit
 from devward.devices.health import DeviceState, sentence
-from devward.model import Health, Reason, Trigger
+from devward.model import Health, Trigger
+from devward.reasons import Reason
 
 _KINDS: Final[Mapping[Health, str]] = MappingProxyType(
     {Health.HEALTHY: "device-usable", Health.MISSING: "device-gone", Health.UNHEALTHY: "device-unusable"}

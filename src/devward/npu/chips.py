@@ -5,13 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from devward.model import Identity, Reason
+from devward.model import Identity
 from devward.npu.codes import DcmiCode, sentence
 from devward.npu.complaints import Fault
 from devward.npu.facts import Aspect, Chip, Inventory, Problem
 from devward.npu.host import Surroundings
 from devward.npu.memory import Memory, Place
 from devward.npu.numbering import window
+from devward.reasons import Reason
 
 #: Logic and physical ids that the vendor's tools take.
 ID_LIMIT: Final = 256

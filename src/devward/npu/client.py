@@ -19,7 +19,6 @@ from typing import Final
 from devward import names
 from devward.clock import Clock
 from devward.cluster.statement import AskedVnpu, Statement
-from devward.model import Reason
 from devward.npu.facts import Expected, Inspection, Inventory, Refusal
 from devward.npu.fields import Malformed
 from devward.npu.inventory import Unavailable
@@ -40,6 +39,7 @@ from devward.npu.protocol import (
     encode_request,
     parse_answer,
 )
+from devward.reasons import Reason
 from devward.text import printable
 
 #: Seconds for a question and its answer.

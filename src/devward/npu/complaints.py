@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from devward.devices.health import sentence
-from devward.model import Finding, Reason
+from devward.model import Finding
+from devward.reasons import Reason
 
 #: Of many, how many are named.
 NAMED: Final = 8

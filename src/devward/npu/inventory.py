@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from devward.model import Finding, Identity, Reason
+from devward.model import Finding, Identity
 from devward.npu.chips import ID_LIMIT, Host, faults, identity_of, is_not_offered, node_fault, oddities, said_of
 from devward.npu.complaints import Complaints, Fault
 from devward.npu.facts import Aspect, Chip, Inventory, Mode, Node, Vnpu
@@ -20,6 +20,7 @@ from devward.npu.numbering import SLOTS, TEMPLATE, vfid_of
 from devward.npu.presence import MANAGERS
 from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView, Management, Protection, Use, Verdict, VnpuView
 from devward.npu.vnpu_cfg import PATH as RECORDS_FILE
+from devward.reasons import Reason
 
 #: What findings about the broker and the library are about.
 BROKER: Final = "devward-dcmi.service"

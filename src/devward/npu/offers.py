@@ -8,11 +8,12 @@ from devward.cdi.decision import Candidate
 from devward.cdi.sources import Offer
 from devward.config import NpuConfig
 from devward.devices.health import sentence
-from devward.model import REASON_TEXT, Finding, Health, Identity, Reason
+from devward.model import Finding, Health, Identity
 from devward.npu.document import NOT_LOOKED_FOR, Entry, Outfit, Owner, render
 from devward.npu.families import Shared, shared
 from devward.npu.pins import JudgedPin, PinReport, Standing, Target
 from devward.npu.views import UNKNOWN_NUMBER, CardHealth, CardView, Use, VnpuView
+from devward.reasons import REASON_TEXT, Reason
 
 _HEALTH: Final = {CardHealth.HEALTHY: Health.HEALTHY, CardHealth.UNHEALTHY: Health.UNHEALTHY, CardHealth.UNKNOWN: Health.UNKNOWN}
 

@@ -18,9 +18,10 @@ from devward import names
 from devward.cluster.files import read_file
 from devward.cluster.kubelet_signs import sign_of_kubelet
 from devward.devices.health import sentence
-from devward.model import Finding, Reason
+from devward.model import Finding
 from devward.npu.document import NOT_LOOKED_FOR, Outfit
 from devward.npu.families import SHARED_DIRECTORIES, SHARED_NODES
+from devward.reasons import Reason
 from devward.text import printable
 
 LIST_DIRECTORY: Final = "/etc/ascend-docker-runtime.d"

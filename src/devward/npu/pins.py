@@ -12,9 +12,10 @@ from enum import StrEnum
 from typing import Final, Self
 
 from devward.devices.health import sentence
-from devward.model import Finding, Pin, Reason
+from devward.model import Finding, Pin
 from devward.npu.numbering import DIE, FIRST_VDEV, TEMPLATE, VDEV_LIMIT
 from devward.npu.views import CardView, VnpuView
+from devward.reasons import Reason
 
 #: What a target looks like, for people.
 GRAMMAR: Final = (

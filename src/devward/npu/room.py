@@ -9,7 +9,8 @@ from devward import names
 from devward.audit import Audit
 from devward.clock import Clock
 from devward.config import NpuConfig
-from devward.model import REASON_TEXT, Finding, NpuDevices, Reason, Trigger
+from devward.model import Finding, NpuDevices, Trigger
+from devward.reasons import REASON_TEXT, Reason
 
 if TYPE_CHECKING:  # a host without NPUs loads nothing of them
     from devward.cluster.statement import AskedVnpu, Statement

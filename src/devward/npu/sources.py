@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from devward import names
 from devward.cdi.sources import Offer
 from devward.config import CdiConfig, NpuConfig
-from devward.model import Reason
+from devward.reasons import Reason
 
 if TYPE_CHECKING:
     from devward.npu.document import Outfit

@@ -7,9 +7,10 @@ from typing import Final
 from devward import names
 from devward.audit import Audit
 from devward.errors import BusError
-from devward.model import Reason, Trigger
+from devward.model import Trigger
 from devward.npu.inventory import BROKER, Picture
 from devward.npu.views import CardView, VnpuView
+from devward.reasons import Reason
 
 #: How many changes of a kind that come together are recorded one by one.
 AT_ONCE: Final = 10

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from devward.model import Identity, Reason
+from devward.model import Identity
+from devward.reasons import Reason
 
 #: Stands for a number that is not known.
 UNKNOWN_NUMBER: Final = -1

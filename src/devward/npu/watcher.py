@@ -13,7 +13,7 @@ from devward import names
 from devward.boot import read_boot_id
 from devward.clock import Clock
 from devward.devices.monitor import DeviceEvent, UdevMonitor
-from devward.model import Reason, Trigger
+from devward.model import Trigger
 from devward.npu import vnpu_cfg
 from devward.npu.client import BrokerClient
 from devward.npu.document import Outfit
@@ -24,6 +24,7 @@ from devward.npu.memory import NO_MEMORY
 from devward.npu.nodes import read_nodes
 from devward.npu.outfit import read_outfit
 from devward.npu.presence import is_node
+from devward.reasons import Reason
 from devward.worker import Worker, WorkerHung
 
 #: Seconds between looks that nothing asked for, and until what may only be on its way is looked at again.

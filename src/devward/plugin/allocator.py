@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from devward.breakages import Breakages
 from devward.clock import Clock
-from devward.model import REASON_TEXT, Allocation, DeviceKind, Reason
+from devward.model import Allocation, DeviceKind
 from devward.plugin import decision
 from devward.plugin.decision import Answer, Verdict, Vouched
+from devward.reasons import REASON_TEXT, Reason
 
 _log = logging.getLogger(__name__)
 

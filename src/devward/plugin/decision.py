@@ -11,10 +11,11 @@ from typing import Final
 
 from devward import names
 from devward.devices.health import GOOD_CHECK_LASTS
-from devward.model import REASON_TEXT, Allocation, DeviceKind, Health, Reason, SpecState, SpecView
+from devward.model import Allocation, DeviceKind, Health, SpecState, SpecView
 from devward.plugin.settings import Injection
 from devward.plugin.slots import Offer
 from devward.readiness import IN_ORDER, DeviceStanding
+from devward.reasons import REASON_TEXT, Reason
 from devward.text import printable
 
 #: Seconds from the arrival of Allocate to its answer (R11), less what the answer itself needs.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
-from devward.model import DeviceKind, Reason
+from devward.model import DeviceKind
 from devward.plugin import slots
 from devward.plugin.allocator import Allocator
 from devward.plugin.decision import Answer, Verdict, advance, grant, refusal
@@ -11,6 +11,7 @@ from devward.plugin.messages import Options, Wire
 from devward.plugin.settings import PluginSettings
 from devward.plugin.slots import Offer
 from devward.plugin.streams import Streams
+from devward.reasons import Reason
 from devward.text import printable, quoted
 
 

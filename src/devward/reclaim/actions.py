@@ -9,8 +9,9 @@ from devward import changes
 from devward.audit import Audit
 from devward.clock import Clock
 from devward.errors import NoSuchVnpu
-from devward.model import ActionRequest, ActionResult, Outcome, Reason, ReclaimMode
+from devward.model import ActionRequest, ActionResult, Outcome, ReclaimMode
 from devward.npu.room import NpuRoom
+from devward.reasons import Reason
 from devward.remembered import Remembered, without_reclaim_pause
 from devward.state import Pause, State
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from devward.cluster.claims import ClaimReason
-from devward.model import Reason
 from devward.npu.inventory import Picture
 from devward.npu.pins import PinReport
 from devward.npu.views import Use
+from devward.reasons import Reason
 from devward.reclaim.reasons import Verdict, Why
 from devward.reclaim.verdict import Judgement
 

@@ -1,7 +1,7 @@
 """The verdicts on a vNPU, and every reason for one that is found here, each with its sentence. Pure.
 
 Reasons that are found elsewhere keep their codes: of claims (cluster/claims.py), of what is unknown of a card or the node
-(cluster/observations.py), of cards that are not HAMi's (cluster/hami.py), and of vNPUs that are not vouched for (model.Reason).
+(cluster/observations.py), of cards that are not HAMi's (cluster/hami.py), and of vNPUs that are not vouched for (devward.reasons).
 """
 
 from collections.abc import Mapping

@@ -11,8 +11,9 @@ from devward.clock import Clock
 from devward.config import ReclaimConfig
 from devward.errors import DevwardError
 from devward.metrics import ReclaimMeasures
-from devward.model import Finding, Reason, ReclaimMode, ReclaimState
+from devward.model import Finding, ReclaimMode, ReclaimState
 from devward.npu.room import NpuRoom
+from devward.reasons import Reason
 from devward.reclaim.actions import ReclaimActions
 from devward.remembered import Remembered
 from devward.text import printable

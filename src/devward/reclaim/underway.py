@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from devward.model import Reason
 from devward.npu.client import DESTROY_SECONDS
 from devward.npu.facts import Expected
 from devward.npu.pins import Target
+from devward.reasons import Reason
 from devward.reclaim.aftermath import Result
 
 #: Seconds for which an administrator's answer waits: the broker's answer may take DESTROY_SECONDS, and is put on record then.
