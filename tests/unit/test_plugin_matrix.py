@@ -3,6 +3,7 @@
 The CDI file, its repair, CheckAllocation, gRPC and the sockets are real; the device's state is moved by the daemon's own rules.
 """
 
+import contextlib
 import os
 import threading
 from collections.abc import Iterator
@@ -88,9 +89,17 @@ def test_a_file_that_is_not_true_is_repaired_before_the_answer(node: Node, conte
     node.wait_capacity(2)
 
 
+def put_directory(path: Path) -> None:
+    """Put a directory in the place of a file that is made anew as soon as it is gone."""
+    while True:
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir()
+            return
+
+
 def test_a_path_that_is_no_file_withdraws_the_capacity_until_it_is_gone(node: Node) -> None:
-    node.file.unlink()
-    node.file.mkdir()
+    put_directory(node.file)
     node.host.recheck()
     node.wait_capacity(0)
     assert not node.admits()
