@@ -84,7 +84,9 @@ class Worker:
             try:
                 await asyncio.wait({answer}, timeout=end - loop.time())
             finally:
-                if not answer.done():
+                if answer.done():
+                    answer.exception()  # looked at, also where the caller goes away just as it comes
+                else:
                     self._left = answer
             # Not by an exception of a timeout: the call's own error may be a TimeoutError (ETIMEDOUT), and it has ended then.
             if not answer.done():

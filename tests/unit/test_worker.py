@@ -290,6 +290,29 @@ def test_the_error_of_a_call_whose_caller_went_away_is_no_noise(worker: Worker, 
     assert "never retrieved" not in caplog.text
 
 
+def test_the_error_of_a_call_whose_caller_goes_away_as_it_comes_is_no_noise(
+    worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(loop: HeldTimeLoop) -> None:
+        def fail() -> None:
+            raise ValueError("just now")
+
+        def answer(done: Callable[..., object], *result: object) -> None:
+            done(*result)
+            task.cancel()
+
+        call_soon = loop.call_soon_threadsafe
+        monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *called: call_soon(answer, *called))
+        task = asyncio.ensure_future(worker.run(fail, 5.0))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with caplog.at_level(logging.DEBUG, "asyncio"):
+        run_held(main)
+        gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
 def test_a_caller_that_goes_away_while_it_queues_leaves_the_queue(worker: Worker, gate: Gate) -> None:
     async def main(_loop: HeldTimeLoop) -> None:
         first = asyncio.ensure_future(worker.run(gate, 5.0))
