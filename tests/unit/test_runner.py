@@ -113,7 +113,9 @@ def test_an_interrupted_run_takes_everything_down(tree: Path, program: str) -> N
     body = f"p = subprocess.Popen(['sleep', '600']); pathlib.Path('{up}').touch()\n    try: time.sleep(600)\n"
     body += f"    finally: p.kill(); p.wait(); pathlib.Path('{down}').touch()"
     (tree / "tests/unit/test_it.py").write_text(f"import pathlib, subprocess, time\ndef test_it():\n    {body}\n")
-    process = subprocess.Popen([tree / program, "unit"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    # With mounts of its own: those that other tests make and end meanwhile would be changes of the host.
+    command = ["unshare", "--mount", "--propagation", "private", tree / program, "unit"]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     end = time.monotonic() + DEADLINE
     while not up.exists():
         assert time.monotonic() < end
