@@ -9,9 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+import pytest
+
 from devward.breakages import Breakages
+from devward.cdi import engines, owned, reconciler
 from devward.clock import Clock
 from devward.model import Allocation, DeviceKind, DeviceView, Health, Identity, SpecState, SpecView
+from devward.plugin import registration, server
 from devward.plugin.decision import Verdict, Vouched
 from devward.plugin.device_plugin import DevicePlugin
 from devward.plugin.settings import PluginSettings
@@ -24,6 +28,20 @@ T = TypeVar("T")
 
 RESOURCE = "hyperlight.dev/hypervisor"
 SPEC = SpecView("/etc/cdi/x.json", RESOURCE, (f"{RESOURCE}=kvm", f"{RESOURCE}=mshv"), SpecState.TRUE, 1, Reason.OK, "", 0, 0, "")
+
+
+def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be given up because the machine is slow; a test of one of these times sets it itself."""
+    for module, name, seconds in [
+        (registration, "REGISTER_DEADLINE", PATIENCE),
+        (registration, "_FILE_DEADLINE", PATIENCE),
+        # Within what closing the host may take.
+        (server, "STOP_GRACE", PATIENCE / 2),
+        (owned, "FILE_DEADLINE", PATIENCE),
+        (engines, "SCAN_DEADLINE", PATIENCE),
+        (reconciler, "SCAN_DEADLINE", PATIENCE),
+    ]:
+        monkeypatch.setattr(module, name, seconds)
 
 
 def view(kind: DeviceKind = DeviceKind.KVM, health: Health = Health.HEALTHY) -> DeviceView:

@@ -15,7 +15,7 @@ from devward.plugin.status import not_ready
 from devward.reasons import Reason
 from sim.held_time import PATIENCE
 from sim.kubelet_plugins import Kubelet, Plugin
-from sim.plugin_host import RESOURCE, PluginHost, allowed, refused, standing
+from sim.plugin_host import RESOURCE, PluginHost, allowed, be_patient, refused, standing
 
 HEALTHY, UNHEALTHY = {"kvm-0": "Healthy", "kvm-1": "Healthy"}, {"kvm-0": "Unhealthy", "kvm-1": "Unhealthy"}
 
@@ -23,6 +23,7 @@ HEALTHY, UNHEALTHY = {"kvm-0": "Healthy", "kvm-1": "Healthy"}, {"kvm-0": "Unheal
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be refused because the machine is slow; a test of the time sets it itself."""
+    be_patient(monkeypatch)
     monkeypatch.setattr(decision, "BUDGET", PATIENCE)
 
 

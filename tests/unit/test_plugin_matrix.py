@@ -21,7 +21,7 @@ from sim.entries import fingerprint
 from sim.errfs import ErrFs
 from sim.held_time import PATIENCE
 from sim.kubelet_plugins import Kubelet, Plugin
-from sim.plugin_host import RESOURCE
+from sim.plugin_host import RESOURCE, be_patient
 from sim.vouching_host import GOOD as PROBED
 from sim.vouching_host import MISSING, NODE, UNFINISHED, UNUSABLE, VALID, VouchingHost
 
@@ -31,6 +31,7 @@ QUALIFIED = f"{RESOURCE}=kvm"
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be refused because the machine is slow."""
+    be_patient(monkeypatch)
     monkeypatch.setattr(allocation, "DEADLINE", PATIENCE)
     monkeypatch.setattr(decision, "BUDGET", 2 * PATIENCE)
 

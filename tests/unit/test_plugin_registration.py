@@ -18,7 +18,7 @@ from devward.plugin.place import PlaceError
 from devward.plugin.registration import Means, Registration
 from devward.plugin.settings import PluginSettings
 from devward.plugin.status import PluginProblem, RegistrationState
-from sim.held_time import until
+from sim.held_time import PATIENCE, until
 
 
 class Desk:
@@ -107,6 +107,8 @@ def run(tmp_path: Path, main: Callable[[Desk], Coroutine[Any, Any, None]]) -> li
 def _pace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "SEARCH", 0.05)
     monkeypatch.setattr(registration, "_LEAST", 0.001)
+    # That a slow machine gives nothing up, which would be on record too.
+    monkeypatch.setattr(registration, "_FILE_DEADLINE", PATIENCE)
     monkeypatch.setattr(sessions, "FIRST_WAIT", 0.01)
 
 

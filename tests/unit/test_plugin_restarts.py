@@ -1,6 +1,7 @@
 """What ends a registration, and how the plugin comes back: restarts, wiped directories, kubelets that hang, refuse or do not listen."""
 
 import asyncio
+import contextlib
 import shutil
 import socket
 import stat
@@ -17,7 +18,7 @@ from devward.plugin.status import PluginProblem, RegistrationState, not_ready
 from sim.foreign_plugin import ForeignPlugin
 from sim.held_time import PATIENCE
 from sim.kubelet_plugins import Kubelet, Plugin
-from sim.plugin_host import RESOURCE, PluginHost
+from sim.plugin_host import RESOURCE, PluginHost, be_patient
 
 FAILED, TAKEN, REGISTERED = RegistrationState.FAILED, RegistrationState.TAKEN, RegistrationState.REGISTERED
 
@@ -25,6 +26,7 @@ FAILED, TAKEN, REGISTERED = RegistrationState.FAILED, RegistrationState.TAKEN, R
 @pytest.fixture(autouse=True)
 def _pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hurry, so that waiting is short; none of these times decides what happens."""
+    be_patient(monkeypatch)
     for module, name, seconds in [
         (registration, "SEARCH", 0.2),
         (registration, "_LEAST", 0.005),
@@ -50,7 +52,12 @@ def _host(kubelet: Kubelet) -> Iterator[PluginHost]:
 
 
 def sockets(directory: Path) -> list[str]:
-    return sorted(entry.name for entry in directory.iterdir() if stat.S_ISSOCK(entry.lstat().st_mode) and entry.name != "kubelet.sock")
+    found = []
+    for entry in directory.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the plugin may remove its own meanwhile
+            if stat.S_ISSOCK(entry.lstat().st_mode) and entry.name != "kubelet.sock":
+                found.append(entry.name)
+    return sorted(found)
 
 
 def next_plugin(kubelet: Kubelet, before: Plugin) -> Plugin:
@@ -72,7 +79,7 @@ def test_a_hundred_restarts_in_a_row_end_registered_and_none_makes_a_storm(kubel
         host.wait_ready()
         registers = [what for what, _ in kubelet.log[before:]].count("Register")
         assert 1 <= registers <= 3
-        assert kubelet.capacity(RESOURCE) == 2
+        kubelet.wait(lambda: kubelet.capacity(RESOURCE) == 2, "the capacity")
     assert len(sockets(kubelet.directory)) == 1
     settled = len(kubelet.log)
     host.run(host.plugin._registration.nudge)
@@ -123,7 +130,9 @@ def test_a_socket_of_ours_that_is_replaced_is_left_alone(kubelet: Kubelet, host:
 
 def test_a_directory_that_is_wiped_and_made_again(kubelet: Kubelet, host: PluginHost) -> None:
     kubelet.stop()
-    shutil.rmtree(kubelet.directory)
+    # The plugin may remove its own socket first.
+    shutil.rmtree(kubelet.directory, ignore_errors=True)
+    assert not kubelet.directory.exists()
     host.wait(lambda status: status.problem is PluginProblem.DIRECTORY_MISSING)
     kubelet.start()
     kubelet.plugin(RESOURCE)
