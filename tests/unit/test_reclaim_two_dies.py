@@ -5,6 +5,7 @@ destroyed must be named by the board and the device on it, and what protects it 
 """
 
 import asyncio
+import functools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from devward.cluster import gatherer
+from devward.cluster.api import ApiSettings
 from devward.cluster.checkpoint import CheckpointReading, parse_checkpoint
 from devward.cluster.claims import KnownCard, Moment, Standing
 from devward.cluster.gatherer import Gatherer, Readers
@@ -23,6 +26,7 @@ from devward.cluster.parts import HostFacts
 from devward.cluster.recollection import Recollection
 from devward.cluster.snapshot import take_snapshot
 from devward.cluster.statement import AskedVnpu, Statement
+from devward.cluster.transport import Timeouts
 from devward.config import ClusterConfig, ReclaimConfig
 from devward.npu.facts import Chip, Expected
 from devward.npu.inventory import assess
@@ -34,7 +38,7 @@ from devward.reclaim.warden import LastWord
 from devward.worker import Worker
 from sim.api_pki import Authority, write_identity, write_kubeconfig
 from sim.api_server import ApiServer
-from sim.held_time import HeldTimeLoop, outcome, run_held
+from sim.held_time import PATIENCE, HeldTimeLoop, outcome, run_held
 from sim.kubelet_checkpoint import Allocated, document, encoded, hami_response
 from sim.npu_host import around, chip, die, inventory, vnpu
 from sim.pod_desk import UID, Desk, annotated, container, given, listing, pod, standings, waiting
@@ -211,7 +215,9 @@ AUTHORITY = Authority()
 
 
 @pytest.fixture
-def server() -> Iterator[ApiServer]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    # On a slow machine no connection is given up, after which nothing would be known for some looks.
+    monkeypatch.setattr(gatherer, "ApiSettings", functools.partial(ApiSettings, timeouts=Timeouts(PATIENCE, PATIENCE)))
     with ApiServer(authority=AUTHORITY, server=AUTHORITY.server()) as stand_in:
         stand_in.renews_lease = True
         yield stand_in
