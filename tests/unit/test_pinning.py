@@ -12,6 +12,7 @@ from typing import cast
 
 import pytest
 
+from devward import remembered
 from devward.audit import Audit
 from devward.clock import Clock
 from devward.config import NpuConfig
@@ -31,6 +32,7 @@ from devward.reasons import REASON_TEXT, Reason
 from devward.remembered import Remembered
 from devward.state import State
 from devward.worker import Worker
+from sim.held_time import PATIENCE
 from sim.journal_sink import JournalSink, Record
 from sim.npu_host import around, chip, die, inventory, node
 
@@ -147,7 +149,9 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    # What is not saved in time is another answer, and the time is real.
+    monkeypatch.setattr(remembered, "SAVE_DEADLINE", PATIENCE)
     made = Desk(tmp_path / "journal")
     made.room.sees(inventory(chip(0, 100, 101)))
     yield made
