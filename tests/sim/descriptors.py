@@ -1,7 +1,8 @@
-"""A process that is out of file descriptors, and is not afterwards."""
+"""The file descriptors of this process: which are open, and having none left."""
 
 import contextlib
 import errno
+import gc
 import os
 import resource
 from collections.abc import Iterator
@@ -10,9 +11,24 @@ from collections.abc import Iterator
 _LIMIT = 256
 
 
+def open_descriptors() -> frozenset[str]:
+    """Return the numbers of those that are open, and of the one that this look takes: the lowest that is free."""
+    return frozenset(os.listdir("/proc/self/fd"))
+
+
+def opened_since(before: frozenset[str]) -> frozenset[str]:
+    """Return those that have been opened since a look and are open still.
+
+    Some may have gone meanwhile: of other tests, whose garbage was collected, or whose threads have ended.
+    """
+    return open_descriptors() - before
+
+
 @contextlib.contextmanager
 def descriptors_left(count: int) -> Iterator[None]:
     """Leave exactly `count` descriptors to be had."""
+    # Or some of other tests might go meanwhile, and there were more.
+    gc.collect()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     fillers: list[int] = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(_LIMIT, hard), hard))

@@ -19,6 +19,7 @@ from devward.cdi.scan import MAX_FILE_SIZE, MAX_FILES, SETTLED_NS, Scanner, scan
 from devward.cdi.spec import render_hypervisor
 from devward.model import DeviceKind
 from devward.reasons import Reason
+from sim.descriptors import open_descriptors, opened_since
 
 OWN = "hyperlight.dev-hypervisor.json"
 KVM = "hyperlight.dev/hypervisor=kvm"
@@ -61,9 +62,9 @@ class Opened:
 @pytest.fixture
 def descriptors() -> Iterator[None]:
     """Fail the test when it leaves a descriptor open."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     yield
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert not opened_since(before)
 
 
 # --- what is read ----------------------------------------------------------------------------------------------------

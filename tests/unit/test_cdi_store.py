@@ -15,6 +15,7 @@ from devward import names
 from devward.cdi import store
 from devward.cdi.store import EntryType, NotAsWritten, StoreError
 from devward.reasons import Reason
+from sim.descriptors import open_descriptors, opened_since
 from sim.entries import DEVICE, OBSTRUCTIONS, OpenWatch, fingerprint
 from sim.store_calls import NAME, NEW, OLD, entries, look, promptly, refused, remove, write
 
@@ -192,7 +193,7 @@ class TestWrite:
         assert order == ["unlink", f"fsync {path.parent}"]
 
     def test_no_descriptor_is_left_open(self, path: Path) -> None:
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         write(path)
         look(path)
         store.fresh_label(str(path.parent), NAME)
@@ -201,7 +202,7 @@ class TestWrite:
         path.mkdir()
         refused(lambda: write(path), Reason.CDI_NOT_REGULAR)
         refused(lambda: remove(path), Reason.CDI_NOT_REGULAR)
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert not opened_since(before)
 
     def test_what_does_not_read_back_is_an_error(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         real = os.fsync

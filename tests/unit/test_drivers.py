@@ -12,6 +12,7 @@ import pytest
 from devward.cluster import drivers
 from devward.cluster.drivers import REGISTRY, STATE, read_drivers
 from devward.cluster.managers import Drivers
+from sim.descriptors import open_descriptors, opened_since
 from sim.dra_checkpoint import content, entry, sealed
 from sim.patience import must_not_block
 
@@ -290,6 +291,7 @@ def test_nothing_is_written_and_no_descriptor_stays(root: Root) -> None:
     def everything() -> list[tuple[str, int, int]]:
         return sorted((str(path), path.lstat().st_ino, path.lstat().st_mtime_ns) for path in root.directory.rglob("*"))
 
-    before, held = everything(), os.listdir("/proc/self/fd")
+    before, held = everything(), open_descriptors()
     root.read()
-    assert (everything(), os.listdir("/proc/self/fd")) == (before, held)
+    assert everything() == before
+    assert not opened_since(held)

@@ -16,7 +16,7 @@ from devward.devices.health import NodeFacts
 from devward.devices.identity import IdentifiedNode, drift, identify, kernel_number, present
 from devward.model import DeviceKind, Identity
 from devward.reasons import Reason
-from sim.descriptors import descriptors_left
+from sim.descriptors import descriptors_left, open_descriptors, opened_since
 from sim.mount_namespace import mount, run_in_mount_namespace, umount
 
 KVM = DeviceKind.KVM
@@ -54,12 +54,12 @@ class Host:
 
     def verdict(self, kind: DeviceKind = KVM) -> tuple[Identity, Reason, str]:
         """Return what a look says; only a valid node keeps its descriptor."""
-        before = os.listdir("/proc/self/fd")
+        before = open_descriptors()
         with self.identify(kind) as node:
             verdict = node.verdict
             assert (node.descriptor >= 0) is (verdict.identity is Identity.VALID)
         assert node.descriptor == -1
-        assert os.listdir("/proc/self/fd") == before
+        assert not opened_since(before)
         return verdict.identity, verdict.reason, verdict.detail
 
 

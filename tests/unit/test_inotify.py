@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from devward.inotify import Event, Inotify, Mask
-from sim.descriptors import descriptors_left
+from sim.descriptors import descriptors_left, open_descriptors, opened_since
 from sim.held_time import until
 
 EVERYTHING = (
@@ -207,13 +207,13 @@ def test_a_queue_that_overflows_says_so_and_works_on(tmp_path: Path) -> None:
 
 def test_close_ends_everything_and_may_come_twice(tmp_path: Path) -> None:
     async def main() -> None:
-        before = os.listdir("/proc/self/fd")
+        before = open_descriptors()
         async with recorder() as record:
             record.inotify.add_watch(str(tmp_path), Mask.CREATE)
             (tmp_path / "unread").write_text("")
             record.inotify.close()
             record.inotify.close()
-            assert os.listdir("/proc/self/fd") == before
+            assert not opened_since(before)
             await asyncio.sleep(0)
             assert record.batches == []
             with pytest.raises(OSError, match=os.strerror(errno.EBADF)):

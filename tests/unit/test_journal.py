@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devward.journal import Journal, JournalHandler, Priority, encode
+from sim.descriptors import open_descriptors, opened_since
 from sim.journal_sink import JournalSink, MalformedRecord, parse
 from sim.patience import must_not_block
 
@@ -101,12 +102,12 @@ def test_a_field_does_not_replace_what_send_sets(journal: Journal, name: str) ->
 
 def test_a_huge_record_goes_as_a_sealed_memory_file(sink: JournalSink, journal: Journal) -> None:
     huge = "ab\n" * (6 << 20)
-    descriptors = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     assert journal.send("Huge", {"DEVWARD_EVIDENCE": huge}, priority=6)
     (record,) = sink.records()
     assert record["DEVWARD_EVIDENCE"] == [huge]
     assert sink.memory_files[0] > len(huge)
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert not opened_since(before)
 
 
 def test_the_sink_itself_refuses_what_is_malformed(sink: JournalSink) -> None:

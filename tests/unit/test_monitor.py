@@ -20,7 +20,7 @@ import pytest
 import pyudev
 
 from devward.devices.monitor import EVENTS_PER_TURN, DeviceEvent, UdevMonitor
-from sim.descriptors import descriptors_left
+from sim.descriptors import descriptors_left, open_descriptors, opened_since
 from sim.held_time import until
 
 KVM_UEVENT = "/sys/class/misc/kvm/uevent"
@@ -193,7 +193,7 @@ def test_what_happens_between_listening_and_looking_is_delivered(no_udevd: Path)
 @needs_root
 def test_nothing_is_delivered_after_stop_and_everything_after_another_start(no_udevd: Path) -> None:
     async def main() -> None:
-        before = os.listdir("/proc/self/fd")
+        before = open_descriptors()
         async with listening(("mem",), no_udevd) as listener:
             assert listener.monitor.running
             emit(NULL_UEVENT, "change")
@@ -202,13 +202,13 @@ def test_nothing_is_delivered_after_stop_and_everything_after_another_start(no_u
             assert not listener.monitor.running
             await asyncio.sleep(0)
             assert listener.events == []
-            assert os.listdir("/proc/self/fd") == before
+            assert not opened_since(before)
             listener.monitor.start()
             listener.monitor.start()
             emit(NULL_UEVENT, "change")
             await until(lambda: listener.of("null"))
             assert listener.of("null") == [("change", "")]
-        assert os.listdir("/proc/self/fd") == before
+        assert not opened_since(before)
 
     asyncio.run(main())
 

@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import fcntl
-import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from itertools import pairwise
@@ -34,6 +33,7 @@ from devward.npu.protocol import (
 )
 from devward.npu.service import LOOK_SECONDS
 from devward.reasons import Reason
+from sim.descriptors import open_descriptors, opened_since
 from sim.npu_host import chip, inventory
 from sim.statements import DOUBTED, READ, VNPU, clean, full
 from sim.virtual_time import VirtualClock, VirtualTimeLoop, run_virtual
@@ -361,9 +361,9 @@ def test_a_lock_that_cannot_be_looked_at_counts_as_held(tmp_path: Path) -> None:
     lock.unlink()
     lock.symlink_to(tmp_path / "elsewhere")
     assert destroy_may_run(str(lock))
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     assert destroy_may_run(str(lock))
-    assert os.listdir("/proc/self/fd") == before
+    assert not opened_since(before)
 
 
 def test_the_longest_answer_is_taken(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from devward.npu import presence, vnpu_cfg
 from devward.npu.host import HostNode
 from devward.npu.nodes import read_nodes
 from devward.npu.vnpu_cfg import ABSENT, Record, Records
+from sim.descriptors import open_descriptors, opened_since
 from sim.mount_namespace import mount
 from sim.mount_namespace import run_in_mount_namespace as in_namespace
 
@@ -187,6 +188,6 @@ def test_reading(tmp_path: Path) -> None:
 def test_what_is_no_file_is_neither_followed_nor_waited_for(tmp_path: Path, make: Callable[[Path], None], problem: str) -> None:
     file = tmp_path / "vnpu.cfg"
     make(file)
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     assert vnpu_cfg.read(str(file)) == Records(present=True, problem=problem)
-    assert os.listdir("/proc/self/fd") == before
+    assert not opened_since(before)
