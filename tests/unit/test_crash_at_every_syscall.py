@@ -286,5 +286,8 @@ def is_right(spec: Path, data: bytes) -> bool:
 
 def interrupted(daemon: DaemonProcess) -> int:
     """How many repairs have an intent and no outcome."""
-    outcomes = Counter(record["DEVWARD_OUTCOME"][0] for record in daemon.events("spec-repair"))
-    return outcomes["intent"] - sum(count for outcome, count in outcomes.items() if outcome != "intent")
+    outcomes: dict[str, set[str]] = {}
+    for record in daemon.events("spec-repair"):
+        outcomes.setdefault(record["DEVWARD_REQUEST_ID"][0], set()).add(record["DEVWARD_OUTCOME"][0])
+    # One that failed and was tried again has several.
+    return sum(each == {"intent"} for each in outcomes.values())
