@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import itertools
 import json
 import os
@@ -322,6 +323,8 @@ def test_interpreter_that_is_not_there_is_inconclusive(null: int) -> None:
 def test_daemon_out_of_descriptors_is_inconclusive(null: int) -> None:
     async def main() -> None:
         one = prober()
+        # Or some of other tests might go meanwhile, and there were more to be had.
+        gc.collect()
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         free = os.dup(null)
         os.close(free)
@@ -467,6 +470,11 @@ def _leave_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[C
         process.wait()
 
 
+def among(found: tuple[int, ...], *processes: "subprocess.Popen[bytes]") -> tuple[int, ...]:
+    """Return which of these were found; one of another test that is about to end has no command line any more, and may be found as well."""
+    return tuple(pid for pid in found if pid in {process.pid for process in processes})
+
+
 def test_r12_leftover_of_an_earlier_run_counts_as_the_outstanding_helper(
     leave_behind: Callable[..., "subprocess.Popen[bytes]"], null: int
 ) -> None:
@@ -474,10 +482,10 @@ def test_r12_leftover_of_an_earlier_run_counts_as_the_outstanding_helper(
         one = prober()
         process = leave_behind()
         others = [leave_behind(kind="mshv"), leave_behind(instance="/run/other"), leave_behind(flags=("-I",))]
-        assert one.find_leftovers() == (process.pid,)
-        assert one.adopt_leftovers() == (process.pid,)
-        assert one.pids == (process.pid,)
-        assert one.find_leftovers() == (), "one that is held is no leftover any more"
+        assert among(one.find_leftovers(), process, *others) == (process.pid,)
+        assert among(one.adopt_leftovers(), process, *others) == (process.pid,)
+        assert among(one.pids, process, *others) == (process.pid,)
+        assert among(one.find_leftovers(), process, *others) == (), "one that is held is no leftover any more"
         assert (await one.probe(null, budget=PATIENCE)).completed
         assert one.pids == ()
         assert process.wait() == -signal.SIGKILL
@@ -494,7 +502,7 @@ def test_r13_leftover_that_cannot_be_ended_is_a_stuck_helper(leave_behind: Calla
             process = leave_behind()
             freezer.freeze(process.pid)
             one = prober()
-            assert one.adopt_leftovers() == (process.pid,)
+            assert among(one.adopt_leftovers(), process) == (process.pid,)
             task = asyncio.create_task(one.probe(null))
             await asyncio.sleep(0)
             loop.advance(1.5)
@@ -532,8 +540,8 @@ def test_running_child_is_recognised_by_its_command_line_and_its_name(tmp_path: 
         pid = await started(one)
         try:
             await until(lambda: read(f"/proc/{pid}/comm") == "devward-kvm\n", "the name")
-            assert restarted.find_leftovers() == (pid,)
-            assert one.find_leftovers() == ()
+            assert pid in restarted.find_leftovers()
+            assert pid not in one.find_leftovers()
         finally:
             task.cancel()
             tracing.kill_held(pid)
