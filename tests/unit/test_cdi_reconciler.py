@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from devward import names
-from devward.cdi import store
+from devward.cdi import contest, store
 from devward.model import CdiMode, DeviceKind, Health, Identity, Outcome, RepairCause, SpecState, Trigger, WithdrawPolicy
 from devward.reasons import Reason
 from devward.remembered import without_pause
@@ -816,6 +816,13 @@ class TestModes:
 
 # --- contests --------------------------------------------------------------------------------------------------------
 class TestContest:
+    #: Seconds, in place of one: a slow disk takes some of the wait.
+    WAIT = 20.0
+
+    @pytest.fixture(autouse=True)
+    def _long_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(contest, "FIRST_WAIT", self.WAIT)
+
     async def _contest(self, desk: Desk) -> None:
         for _ in range(5):
             desk.path.write_bytes(STALE)
@@ -830,7 +837,7 @@ class TestContest:
             await self._contest(desk)
             assert desk.path.read_bytes() == STALE
             assert len(desk.records("spec-contested")) == 1
-            await desk.advance(1)
+            await desk.advance(self.WAIT)
             assert desk.path.read_bytes() == GOOD
             assert desk.state is SpecState.CONTESTED
             assert len(desk.records("spec-contested")) == 2
@@ -853,15 +860,15 @@ class TestContest:
     def test_a_pause_during_a_contest_writes_nothing_and_the_wait_goes_on(self, tmp_path: Path) -> None:
         async def main(desk: Desk) -> None:
             await self._contest(desk)
-            await desk.remembered.update(pause(desk, 0.5))
+            await desk.remembered.update(pause(desk, 0.25 * self.WAIT))
             await desk.look()
             assert desk.state is SpecState.DRIFTED
             passes = desk.passes
-            await desk.advance(0.6)  # the pause is over, the wait is not
+            await desk.advance(0.3 * self.WAIT)  # the pause is over, the wait is not
             assert desk.path.read_bytes() == STALE
             assert desk.state is SpecState.CONTESTED
             assert desk.passes - passes <= 3
-            await desk.advance(1)
+            await desk.advance(self.WAIT)
             assert desk.path.read_bytes() == GOOD
 
         run_at_desk(tmp_path, main, contested_after=5)
