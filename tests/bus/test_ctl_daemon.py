@@ -27,18 +27,22 @@ def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
         yield process.start()
 
 
-def command(daemon: DaemonProcess, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "devward.ctl", "--bus", daemon.bus.address, *arguments]
+#: What Python runs: devwardctl as it is, for the test of the time that it waits, and one that waits as long as a slow machine needs.
+PLAIN_CTL = ("-m", "devward.ctl")
+PATIENT_CTL = (str(REPOSITORY / "tests" / "sim" / "patient_ctl.py"),)
+
+
+def command(daemon: DaemonProcess, *arguments: str, program: tuple[str, ...] = PATIENT_CTL) -> list[str]:
+    return [sys.executable, *program, "--bus", daemon.bus.address, *arguments]
 
 
 def environment(**more: str) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY / "src"), "LANG": "C.UTF-8", **more}
 
 
-def ctl(daemon: DaemonProcess, *arguments: str, expect: int = 0) -> str:
-    run = subprocess.run(
-        command(daemon, *arguments), env=environment(), capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=120
-    )
+def ctl(daemon: DaemonProcess, *arguments: str, expect: int = 0, program: tuple[str, ...] = PATIENT_CTL) -> str:
+    line = command(daemon, *arguments, program=program)
+    run = subprocess.run(line, env=environment(), capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=240)
     assert "Traceback" not in run.stderr
     assert run.returncode == expect, (run.stdout, run.stderr)
     return run.stdout + run.stderr
@@ -112,9 +116,9 @@ def test_a_refused_configuration(daemon: DaemonProcess) -> None:
 def test_a_stopped_process_is_not_waited_for_for_ever(daemon: DaemonProcess) -> None:
     os.kill(daemon.pid, signal.SIGSTOP)
     try:
-        assert "did not answer GetAll within 5 seconds" in ctl(daemon, "status", expect=3)
-        assert "devwardd runs, but did not answer" in ctl(daemon, "check", "kvm", expect=3)
-        assert ctl(daemon, "complete", "devices") == ""
+        assert "did not answer GetAll within 5 seconds" in ctl(daemon, "status", expect=3, program=PLAIN_CTL)
+        assert "devwardd runs, but did not answer" in ctl(daemon, "check", "kvm", expect=3, program=PLAIN_CTL)
+        assert ctl(daemon, "complete", "devices", program=PLAIN_CTL) == ""
     finally:
         os.kill(daemon.pid, signal.SIGCONT)
     assert "is ready." in ctl(daemon, "status")

@@ -64,11 +64,15 @@ async def daemon(address: str, answers: Answers) -> AsyncIterator[MessageBus]:
         await close_bus(bus)
 
 
-async def ctl(address: str, *arguments: str) -> tuple[int, str, str]:
+#: What Python runs: devwardctl as it is, for the tests of the time that it waits, and one that waits as long as a slow machine needs.
+PLAIN_CTL = ("-m", "devward.ctl")
+PATIENT_CTL = (str(ROOT / "tests" / "sim" / "patient_ctl.py"),)
+
+
+async def ctl(address: str, *arguments: str, program: tuple[str, ...] = PATIENT_CTL) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        "-m",
-        "devward.ctl",
+        *program,
         "--bus",
         address,
         *arguments,
@@ -85,12 +89,12 @@ async def ctl(address: str, *arguments: str) -> tuple[int, str, str]:
     return process.returncode, output.decode(), errors.decode()
 
 
-def with_daemon(bus: Bus, answers: Answers, *arguments: str) -> tuple[int, str, str]:
+def with_daemon(bus: Bus, answers: Answers, *arguments: str, program: tuple[str, ...] = PATIENT_CTL) -> tuple[int, str, str]:
     ended: list[tuple[int, str, str]] = []
 
     async def main() -> None:
         async with daemon(bus.address, {**PLAIN, **answers}):
-            ended.append(await ctl(bus.address, *arguments))
+            ended.append(await ctl(bus.address, *arguments, program=program))
 
     run(main)
     return ended[0]
@@ -221,7 +225,7 @@ def test_access_that_the_bus_denies(bus: Bus) -> None:
 
 
 def test_reading_from_a_daemon_that_never_answers_ends(bus: Bus) -> None:
-    status, output, errors = with_daemon(bus, {"GetManagedObjects": None}, "status")
+    status, output, errors = with_daemon(bus, {"GetManagedObjects": None}, "status", program=PLAIN_CTL)
     assert (status, output) == (3, "")
     assert "devwardd runs, but did not answer GetManagedObjects within 5 seconds." in errors
     assert "systemctl restart devward.service" in errors
@@ -244,7 +248,8 @@ def test_a_daemon_that_is_replaced_in_the_middle_of_a_call(bus: Bus) -> None:
 
 
 def test_a_daemon_that_hangs_while_an_action_is_pending(bus: Bus) -> None:
-    status, _, errors = with_daemon(bus, {"Rescan": ("ssa(sss)", ["id-9", "pending", []]), "Ping": None}, "rescan")
+    answers = {"Rescan": ("ssa(sss)", ["id-9", "pending", []]), "Ping": None}
+    status, _, errors = with_daemon(bus, answers, "rescan", program=PLAIN_CTL)
     assert status == 3
     assert "still at it (request id-9)" in errors
     assert "devwardd runs, but did not answer Ping within 4 seconds during Rescan." in errors
@@ -253,7 +258,7 @@ def test_a_daemon_that_hangs_while_an_action_is_pending(bus: Bus) -> None:
 
 def test_an_action_that_a_hanging_daemon_never_answers(bus: Bus) -> None:
     for arguments, member in ((["check", "kvm"], "CheckAllocation"), (["repair"], "RepairSpecs")):
-        status, output, errors = with_daemon(bus, {member: None, "Ping": None}, *arguments)
+        status, output, errors = with_daemon(bus, {member: None, "Ping": None}, *arguments, program=PLAIN_CTL)
         assert (status, output) == (3, "")
         assert f"devwardd runs, but did not answer {member} within 5 seconds." in errors
 
@@ -263,8 +268,7 @@ def test_monitor_and_signals_of_another_shape(bus: Bus) -> None:
         async with daemon(bus.address, PLAIN) as served:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                "-m",
-                "devward.ctl",
+                *PATIENT_CTL,
                 "--bus",
                 bus.address,
                 "monitor",

@@ -89,7 +89,7 @@ def test_pins_at_the_terminal(watched: NpuNode) -> None:
     daemon = watched.daemon
 
     def ctl(*arguments: str) -> str:
-        command = [sys.executable, "-m", "devward.ctl", "--bus", daemon.bus.address, *arguments]
+        command = [sys.executable, str(REPOSITORY / "tests/sim/patient_ctl.py"), "--bus", daemon.bus.address, *arguments]
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "LANG": "C.UTF-8"}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL).stdout
 
