@@ -42,18 +42,24 @@ async def connected(address: str) -> AsyncIterator[BusConnection]:
 
 @contextlib.asynccontextmanager
 async def server(behaviour: Server) -> AsyncIterator[str]:
-    """Something that is not a good bus."""
+    """Something that is not a good bus, for one connection."""
     with tempfile.TemporaryDirectory() as directory:
         path = f"{directory}/bus"
+        served = asyncio.Event()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
-                await behaviour(reader, writer)
+                # Whoever connected may have given up already.
+                with contextlib.suppress(ConnectionError):
+                    await behaviour(reader, writer)
             finally:
                 writer.close()
+                served.set()
 
         async with await asyncio.start_unix_server(serve, path):
             yield f"unix:path={path}"
+            # On a slow machine it is accepted only now; and what is being accepted must not be broken off.
+            await served.wait()
 
 
 # --- getting there -------------------------------------------------------------------------------------------------
@@ -125,10 +131,9 @@ async def _rejects(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 async def _babbles(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
-        while True:
-            writer.write(b"x" * 65536)
-            await writer.drain()
+    while True:
+        writer.write(b"x" * 65536)
+        await writer.drain()
 
 
 async def _accepts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
