@@ -103,8 +103,8 @@ def test_what_is_measured_is_what_the_daemon_does(measured: MeasuredNode) -> Non
     # What happens while they are off is counted all the same.
     daemon.spec.unlink()
     wait_for(daemon.spec.exists, what="the repair")
-    assert daemon.call("CheckAllocation", "s", "mshv")[0] is False
-    assert daemon.call("CheckAllocation", "s", "ascend.com/npu=77")[0] is False
+    assert daemon.allocation("mshv")[0] is False
+    assert daemon.allocation("ascend.com/npu=77")[0] is False
     daemon.wait_event("spec-repair", DEVWARD_OUTCOME="success")
     assert list(measured.textfile.iterdir()) == []
 

@@ -24,6 +24,8 @@ BUS_NAME = "org.devward.Devward1"
 ROOT_PATH = "/org/devward/Devward1"
 MANAGER = BUS_NAME + ".Manager"
 DEADLINE = 30.0
+#: Reasons for which an allocation is refused where a busy machine does not finish in the daemon's two seconds, whatever else is true.
+SLOW = frozenset({"probe-timeout", "cdi-timeout", "helper-stuck", "deadline"})
 
 _BUS_CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
@@ -264,6 +266,17 @@ class DaemonProcess:
         given = [signature, *arguments] if signature else []
         answer = json.loads(self.busctl("--json=short", "call", BUS_NAME, ROOT_PATH, MANAGER, member, *given).stdout)
         return list(answer["data"]) if answer else []
+
+    def allocation(self, device: str) -> tuple[bool, str, str, str]:
+        """Ask whether a device may be given to a container; return the answer, its reason, its text and the request's id.
+
+        Asked again, until DEADLINE, where the answer says no more than that the machine was too slow for it.
+        """
+        end = time.monotonic() + DEADLINE
+        while True:
+            allowed, reason, text, request_id = self.call("CheckAllocation", "s", device)
+            if reason not in SLOW or time.monotonic() > end:
+                return allowed is True, str(reason), str(text), str(request_id)
 
     def refused(self, member: str, signature: str = "", *arguments: str) -> str:
         """Call a method that must be refused and return busctl's words."""
