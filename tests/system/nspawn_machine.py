@@ -21,6 +21,7 @@ from typing import Any, Final, Self, TypeVar
 from package_root import SYSTEM, host_environment
 
 from devward import __version__, names
+from sim.daemon_process import SLOW
 from sim.notify_sink import NotifySink
 
 #: What is in the root beside a minimal Debian: what devward depends on, recommends and suggests, a systemd with sessions, and gdbus.
@@ -66,6 +67,14 @@ def until(look: Callable[[], T], what: str) -> T:
         assert time.monotonic() < end, f"not within {PATIENCE} s: {what}; last seen: {seen!r}"
         time.sleep(0.1)
     return seen
+
+
+def in_time(ask: Callable[[], T]) -> T:
+    """Ask for what checks a device, again where the answer is only that this machine was too slow for it; return the answer."""
+    end = time.monotonic() + PATIENCE
+    while any(reason in str(answer := ask()) for reason in SLOW) and time.monotonic() < end:
+        pass
+    return answer
 
 
 @dataclass(frozen=True)
@@ -236,6 +245,11 @@ class Machine:
         """Call busctl with `--json=short`: `call METHOD SIGNATURE ARGUMENT...` of the manager. Return the data of the answer."""
         out = self.run("busctl", "--json=short", "call", names.BUS_NAME, names.ROOT_PATH, names.MANAGER_INTERFACE, *words, user=user)
         return json.loads(out)["data"]
+
+    def allocation(self, device: str = "kvm") -> tuple[bool, str]:
+        """Ask whether a container may be given a device; again where the answer is only that this machine was too slow for it."""
+        allowed, reason, *_ = in_time(lambda: self.ask("CheckAllocation", "s", device))
+        return allowed, reason
 
     def get(self, name: str, interface: str = names.MANAGER_INTERFACE, path: str = names.ROOT_PATH) -> Any:
         """Return a property from the bus."""

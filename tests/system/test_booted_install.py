@@ -30,7 +30,7 @@ def test_a_node_that_is_bind_mounted_into_a_private_dev_is_refused_until_it_is_t
     assert 'Status: "/dev/kvm unhealthy: ' in bare.run("systemctl", "status", "--no-pager", "devward")
     assert bare.get("Ready") is False
     assert [bare.get(name, *DEVICE) for name in ("Identity", "Health", "Reason")] == ["invalid", "unhealthy", "device-covered"]
-    assert bare.ask("CheckAllocation", "s", "kvm")[:2] == [False, "device-covered"]
+    assert bare.allocation() == (False, "device-covered")
     (record,) = bare.records(before, DEVWARD_EVENT="device-unusable")
     assert (record["DEVWARD_DEVICE"], record["DEVWARD_REASON"]) == ("/dev/kvm", "device-covered")
     assert bare.records(before, DEVWARD_EVENT="allocation-refused")
@@ -40,7 +40,7 @@ def test_a_node_that_is_bind_mounted_into_a_private_dev_is_refused_until_it_is_t
     bare.show_devtmpfs()
     until(lambda: bare.get("Ready"), "the real node is vouched for, without a restart")
     assert bare.call("devwardctl", "status").status == 0
-    assert bare.ask("CheckAllocation", "s", f"{names.HYPERVISOR_CDI_KIND}=kvm")[:2] == [True, ""]
+    assert bare.allocation(f"{names.HYPERVISOR_CDI_KIND}=kvm") == (True, "")
     assert bare.main_pid() == pid
     assert '"/dev/kvm"' in bare.run("cat", SPEC)
 
@@ -56,7 +56,7 @@ def test_a_host_without_any_hypervisor_has_nothing_to_watch_and_is_well(bare: Ma
         assert "There is no hypervisor device on this host" in status.out
         assert bare.get("Ready") is True
         assert bare.ask("ListDevices") == [[]]
-        assert bare.ask("CheckAllocation", "s", "kvm")[:2] == [False, "device-missing"]
+        assert bare.allocation() == (False, "device-missing")
         assert bare.run("ls", "-A", names.CDI_DIRECTORY) == ""
         assert bare.run("systemctl", "is-system-running") == "running\n"
         assert bare.run("cat", f"/sys/fs/cgroup/{bare.unit('ControlGroup')}/cgroup.procs").split() == [str(bare.main_pid())]

@@ -19,6 +19,7 @@ from nspawn_machine import MISC_DEVICES, SITE, SPEC, Machine, Talk, until
 from package_root import SYSTEM
 
 from devward import names
+from sim.daemon_process import SLOW
 from sim.held_time import PATIENCE
 from sim.kubelet_plugins import Kubelet
 
@@ -46,7 +47,16 @@ class Node:
         self.good = self.spec.read_bytes()
 
     def admits(self) -> bool:
-        """Whether a Pod that asks for the device is admitted; one that is gets exactly the device of the file on disk."""
+        """Whether a Pod that asks for the device is admitted; one that is gets exactly the device of the file on disk.
+
+        Asked again where the refusal is only that this machine was too slow.
+        """
+        end = time.monotonic() + PATIENCE
+        while not (admitted := self._asks()) and any(f"[{reason}]" in self.why for reason in SLOW) and time.monotonic() < end:
+            pass
+        return admitted
+
+    def _asks(self) -> bool:
         answer = self.kubelet.plugin(RESOURCE).allocation(["kvm-0"])
         try:
             (container,) = answer.result(timeout=PATIENCE).container_responses
@@ -202,7 +212,7 @@ def test_a_registration_that_fails(node: Node) -> None:
     with machine.covered(PLUGINS):
         until(lambda: node.reasons() == ["device plugin: plugin-kubelet-absent"], "the kubelet is missed")
         assert machine.unit("ActiveState") == "active"
-        assert machine.ask("CheckAllocation", "s", "kvm")[0] is True
+        assert machine.allocation() == (True, "")
     node.recovers("registration failure", "restoring the mount recovers", lambda: node.ready() and node.capacity() == SLOTS)
     assert node.admits()
 

@@ -5,8 +5,8 @@ import json
 import statistics
 from collections.abc import Iterator
 
+from sim.daemon_process import SLOW
 from system.vm.machine import Machine
-from system.vm.warden import SLOW
 
 #: Seconds. The daemon answers within 2; the rest is for those who ask, on an emulated processor that is shared. A broker hangs longer.
 ANSWER_LIMIT = 25.0

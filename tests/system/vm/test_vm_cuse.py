@@ -74,7 +74,7 @@ def test_a_device_that_only_bears_the_name_is_refused_and_never_opened(vm: Machi
     seen = warden.wait_device("mshv", identity="invalid", health="unhealthy")
     assert seen["reason"] == "device-no-driver"
     assert seen["number"] == vm.run("cat", "/sys/class/cuse/mshv/dev").strip()
-    assert warden.allocation("mshv") == (False, "device-no-driver")
+    assert warden.finished_allocation("mshv") == (False, "device-no-driver")
     assert cuse.requests() == []
     described = warden.wait_well()
     assert described["specs"][0]["devices"] == [KVM]
@@ -117,7 +117,7 @@ def test_an_open_that_never_ends_hurts_nothing_else(vm: Machine, warden: Warden,
 
     # The other device is vouched for, and kept in the file, as before; the file itself is repaired as before.
     warden.wait_allocation((True, ""))
-    assert warden.allocation("mshv") == (False, "helper-stuck")
+    warden.wait_allocation((False, "helper-stuck"), "mshv")
     vm.run("rm", "/etc/cdi/hyperlight.dev-hypervisor.json")
     described = warden.wait_well()
     assert described["manager"]["ready"]

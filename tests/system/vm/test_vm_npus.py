@@ -496,7 +496,7 @@ def test_a_pinned_vnpu_is_given_to_containers_under_the_name_that_they_look_for(
         more = {path: facts for path, facts in seen["nodes"].items() if path not in without["nodes"]}
         inside = {f"/dev/davinci{vnpu.id}": f"/dev/vdavinci{vnpu.id}", **{path: path for path in SHARED}}
         assert more == {path: as_given(vm, host) for path, host in inside.items()}
-        assert warden.call("CheckAllocation", "s", name)[:2] == [True, ""]
+        warden.wait_allocation((True, ""), name)
     finally:
         warden.call("Unpin", "st", target, "0")
     warden.wait("no vNPU in any file", lambda described: all(name not in spec["devices"] for spec in described["specs"]))

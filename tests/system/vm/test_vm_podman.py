@@ -92,7 +92,7 @@ def test_a_rival_definition_does_not_break_the_device_for_everybody(vm: Machine,
         warden.call("ResumeCdi", "t", "0")
         warden.wait_spec(state="conflict")
         assert podman.check() == {**WORKS, "env": "rival"}
-        assert warden.allocation() == (False, "cdi-conflict")
+        assert warden.finished_allocation() == (False, "cdi-conflict")
     finally:
         vm.run("rm", "-f", RIVAL)
         warden.call("ResumeCdi", "t", "0")

@@ -57,7 +57,7 @@ def test_a_static_node_without_its_driver_is_told_from_a_missing_one(hung: Machi
     inode = vm.run("stat", "--format=%i", "/dev/kvm")
 
     warden.wait_device(**NO_DRIVER)
-    assert warden.allocation() == (False, "device-no-driver")
+    assert warden.finished_allocation() == (False, "device-no-driver")
     warden.wait_spec(state="empty")
     assert vm.run("ls", "-A", "/etc/cdi") == ""
 
@@ -71,7 +71,7 @@ def test_a_static_node_without_its_driver_is_told_from_a_missing_one(hung: Machi
     unload(vm)
     warden.wait_device(**NO_DRIVER)
     assert vm.run("stat", "--format=%i", "/dev/kvm") == inode
-    assert warden.allocation() == (False, "device-no-driver")
+    assert warden.finished_allocation() == (False, "device-no-driver")
     vm.run("modprobe", "kvm_amd")
     warden.wait_well()
     assert vm.run("test", "-e", SPEC) == ""

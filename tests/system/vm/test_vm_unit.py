@@ -2,8 +2,9 @@
 
 import re
 
+from sim.daemon_process import SLOW
 from system.vm.machine import Machine
-from system.vm.warden import SLOW, SPEC, Warden
+from system.vm.warden import SPEC, Warden
 
 
 def test_the_sandboxed_daemon_makes_a_removed_directory_again(vm: Machine, warden: Warden) -> None:

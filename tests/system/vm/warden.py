@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from devward import names
+from sim.daemon_process import SLOW
 from system.vm.machine import CommandFailed, Machine
 
 SPEC = f"{names.CDI_DIRECTORY}/{names.HYPERVISOR_CDI_FILE}"
@@ -13,8 +14,6 @@ KVM = f"{names.HYPERVISOR_CDI_KIND}=kvm"
 #: Seconds after which something that is waited for is never to come. The machine is slow, may share its processors, and a check
 #: that was not finished in two seconds is made again up to half a minute later.
 LIMIT = 300.0
-#: What kvm is refused for where a slow machine does not finish in time, whatever else happens.
-SLOW = {"probe-timeout", "cdi-timeout", "helper-stuck", "deadline"}
 
 Described = dict[str, Any]
 
@@ -45,6 +44,13 @@ class Warden:
         """Ask whether a container may be given the device; return the answer and the reason."""
         allowed, reason, *_ = self.call("CheckAllocation", "s", device)
         return allowed, reason
+
+    def finished_allocation(self, device: str = "kvm") -> tuple[bool, str]:
+        """The same, asked again where the answer is only that the slow machine did not finish in time."""
+        end = time.monotonic() + LIMIT
+        while (answer := self.allocation(device))[1] in SLOW and time.monotonic() < end:
+            pass
+        return answer
 
     # --- waiting -----------------------------------------------------------------------------------------------------
     def wait(self, what: str, condition: Callable[[Described], bool], limit: float = LIMIT) -> Described:
