@@ -323,6 +323,17 @@ def test_who_may_not_inspect_is_told_of_no_pod_s_name(owned: OwnedNode) -> None:
         answers = [subprocess.run([*who, "busctl", *command], capture_output=True, text=True, check=True).stdout for who in ([], user)]
         return answers[0], answers[1]
 
+    def told(path: str, interface: str, member: str) -> tuple[str, str]:
+        """The same, once the daemon learns within a second that it is root who asks: on a busy machine it may not."""
+        answers: list[tuple[str, str]] = []
+
+        def is_full() -> bool:
+            answers.append(ask(path, interface, member))
+            return "default/running" in answers[-1][0]
+
+        wait_for(is_full, what=f"the Pod's name in {member}")
+        return answers[-1]
+
     owned.api.always("node", "forbidden")
     wait_blocked(owned, "api-forbidden")
     for full, redacted in (ask("", "Manager", "Describe"), ask("", "Manager", "ListFindings")):
@@ -331,8 +342,7 @@ def test_who_may_not_inspect_is_told_of_no_pod_s_name(owned: OwnedNode) -> None:
     owned.api.always("node", None)
     wait_claims(owned, STATE)
     for path, interface, member in (("", "Manager", "Describe"), ("/card/p000", "Card", "Explain"), ("/vnpu/v0100", "Vnpu", "Explain")):
-        full, redacted = ask(path, interface, member)
-        assert "default/running" in full, member
+        full, redacted = told(path, interface, member)
         assert RUNNING in full
         assert RUNNING in redacted
         assert not [name for name in POD_NAMES if name in redacted], redacted
@@ -381,10 +391,9 @@ def test_what_was_seen_of_pods_outlasts_a_restart_and_a_file_that_is_damaged_pro
         kept = daemon.state / "owners.json"
         kept.write_bytes(kept.read_bytes()[:-20])
         daemon.start(devices_of=holder)
-        wait_for(lambda: "memory-lost" in blocked(own), what=f"memory-lost among {blocked(own)}")
-        assert {card["protection"] for card in ownership(own)["cards"]} == {"unknown"}
         # Which Node was this host's is lost as well, and only an administrator can say.
-        assert "node-uid-lost" in blocked(own)
+        wait_for(lambda: {"memory-lost", "node-uid-lost"} <= set(blocked(own)), what=f"both among {blocked(own)}")
+        assert {card["protection"] for card in ownership(own)["cards"]} == {"unknown"}
         daemon.call("AcceptNode", "st", json.loads(own.api.bodies["node"])["metadata"]["uid"], "0")
         # The rest ends when no Pod that was forgotten would protect any more.
         wait_known(own, "00")

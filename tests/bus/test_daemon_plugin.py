@@ -51,6 +51,7 @@ def test_the_kubelet_gets_what_devward_vouches_for_and_nothing_else(tmp_path: Pa
     with DaemonProcess(tmp_path, config=config, private_devices=True) as daemon:
         daemon.start()
         # Listed, watched, ready.
+        wait_capacity(kubelet, 3)
         plugin = kubelet.plugin(RESOURCE)
         assert plugin.lists[-1] == dict.fromkeys(("kvm-0", "kvm-1", "kvm-2"), "Healthy")
         daemon.wait_property("", "Manager", "Ready", value=True)
@@ -132,7 +133,7 @@ def test_what_is_wrong_with_the_plugin_is_told_and_the_rest_of_devward_goes_on(t
         assert "install python3-grpcio" in str(plugin_of(daemon)["text"])
         assert "cannot open shared object file" in str(plugin_of(daemon)["text"])
         daemon.wait_event("plugin-failed", DEVWARD_REASON="plugin-library-missing")
-        assert daemon.call("CheckAllocation", "s", "kvm")[0] is True
+        assert daemon.allocation("kvm")[0] is True
         daemon.spec.unlink()
         wait_for(daemon.spec.exists, what="the repair")
         # It is installed, and the settings are read again; meanwhile another plugin has come to serve the resource.
