@@ -155,8 +155,8 @@ def test_r8_read_only_storage_is_survived_and_recovers_without_restart(tmp_path:
         daemon.call("PauseCdi", "tst", "600", "taking the file away", "0")
         daemon.inside(f"rm {daemon.spec}; mount -o remount,ro {daemon.cdi}")
         daemon.call("ResumeCdi", "t", "0")
+        daemon.wait_property(SPEC, "Spec", "Reason", "cdi-read-only")
         assert daemon.get(SPEC, "Spec", "State") == "blocked"
-        assert daemon.get(SPEC, "Spec", "Reason") == "cdi-read-only"
         assert daemon.allocation("kvm")[:2] == (False, "cdi-read-only")
         daemon.wait_property("", "Manager", "Ready", value=False)
         daemon.wait_event("spec-blocked", DEVWARD_REASON="cdi-read-only")

@@ -234,10 +234,15 @@ def test_describe_tells_a_caller_who_may_not_inspect_no_text_of_findings(daemon:
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     assert "Container engines skip this file: it cannot be loaded." in described
-    full = daemon.describe()["findings"]
-    assert isinstance(full, list)
-    assert full[0]["text"] != "Container engines skip this file: it cannot be loaded."
-    assert full[0]["text"] not in described
+
+    def text() -> str:
+        full = daemon.describe()["findings"]
+        assert isinstance(full, list)
+        return str(full[0]["text"])
+
+    # Once the daemon learns within a second that it is root who asks: on a busy machine it may not.
+    wait_for(lambda: text() != "Container engines skip this file: it cannot be loaded.", what="the whole text")
+    assert text() not in described
 
 
 def test_a_setting_that_waits_for_a_restart_is_told_as_long_as_it_waits(daemon: DaemonProcess) -> None:
