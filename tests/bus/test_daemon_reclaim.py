@@ -152,6 +152,8 @@ def test_what_is_claimed_pinned_or_held_stays_while_an_orphan_beside_it_goes(own
     wait_while_beating(owned, "01", lambda: not is_there(owned, another), "the destruction that was asked for")
     asked = owned.daemon.wait_event("vnpu-reclaim", DEVWARD_OUTCOME="success", DEVWARD_REQUEST_ID=str(request[0]))
     assert asked["DEVWARD_TRIGGER"] == ["dbus"]
+    # The record comes before the look by which the daemon knows it no more.
+    wait_for(lambda: name_of(another).removeprefix("/") not in owned.node.tree(), what="the vNPU to go from the bus")
     assert "There is no vNPU" in owned.daemon.refused("ReclaimVnpu", "ust", str(another.id), identity, "0")
     assert "There is no vNPU" in owned.daemon.refused(
         "ReclaimVnpu", "ust", str(held.id), identity.replace(str(another.id), str(held.id)), "0"
