@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sim.daemon_process import DaemonProcess, wait_for
+from sim.kvm_events import undisturbed
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a mount namespace and device nodes"),
@@ -121,8 +122,7 @@ def test_starting_virtual_machines_causes_no_probes(daemon: DaemonProcess) -> No
         daemon.call("ListDevices")
         return probes(daemon) - before
 
-    # Some where another test made other events of this machine's kvm meanwhile.
-    wait_for(lambda: probes_of_machines() == 0, what="no probe for virtual machines")
+    assert undisturbed(probes_of_machines) == 0
 
 
 def probes(daemon: DaemonProcess) -> int:

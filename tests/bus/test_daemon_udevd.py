@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sim.daemon_process import DaemonProcess, wait_for
+from sim.kvm_events import undisturbed
 
 UDEVD = "/lib/systemd/systemd-udevd"
 
@@ -71,8 +72,7 @@ def test_virtual_machines_that_start_make_udevd_run_its_rules_and_devward_no_pro
         daemon.inside("udevadm settle --timeout=30")
         return probes(daemon) - before
 
-    # Some where another test made other events of this machine's kvm meanwhile.
-    wait_for(lambda: probes_of_machines() == 0, what="no probe for virtual machines")
+    assert undisturbed(probes_of_machines) == 0
 
 
 def test_the_monitor_falls_back_to_the_kernel_when_udevd_goes(daemon: DaemonProcess) -> None:
