@@ -88,6 +88,19 @@ def fingerprint(path: Path) -> tuple[object, ...]:
     return facts
 
 
+def tick(directory: Path) -> None:
+    """Wait until the file system's clock has ticked, so that a change has other times than the one before it.
+
+    Before Linux 6.13 (multigrain timestamps) changes within some milliseconds have the same.
+    """
+    probe = directory / ".tick"
+    probe.touch()
+    begun = probe.stat().st_ctime_ns
+    while probe.stat().st_ctime_ns == begun:
+        os.utime(probe)
+    probe.unlink()
+
+
 class OpenWatch:
     """Notices whether anybody opens, reads or changes a path (O_PATH does not count), following a link."""
 

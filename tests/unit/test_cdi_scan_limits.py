@@ -17,6 +17,7 @@ from devward.cdi.resolve import ScannedDirectory, ScannedFile, resolve
 from devward.cdi.scan import BURST, MAX_FILES, SETTLED_NS, SHARE, SMALL, Scanner, scan
 from devward.cdi.spec import render_hypervisor
 from devward.model import DeviceKind, Finding
+from sim.entries import tick
 
 OWN = "hyperlight.dev-hypervisor.json"
 KVM = "hyperlight.dev/hypervisor=kvm"
@@ -230,6 +231,7 @@ def test_what_is_touched_is_read_and_not_parsed_again(etc: Path, parsed: Parsed)
 def test_content_that_comes_back_is_known_still(etc: Path, parsed: Parsed) -> None:
     scanner = parsed.scanner()
     for turn in range(6):
+        tick(etc)
         put(etc / "a.json", json.dumps(document("c" if turn % 2 else "d")).encode())
         scanner.scan([str(etc)])
     assert parsed.count == 2
