@@ -380,6 +380,9 @@ def test_what_was_seen_of_pods_outlasts_a_restart_and_a_file_that_is_damaged_pro
     wait_known(own, STATE)
     own.state(STATE)
     wait_claims(own, STATE)
+    kept = daemon.state / "owners.json"
+    # What was seen is shown first, and then saved.
+    wait_for(lambda: RUNNING in kept.read_text(), what="the Pod to be kept")
     with devices_of(own) as holder:
         daemon.stop(signal.SIGKILL)
         # Everybody has forgotten the Pods meanwhile, and devwardd has not.
@@ -388,7 +391,6 @@ def test_what_was_seen_of_pods_outlasts_a_restart_and_a_file_that_is_damaged_pro
         wait_known(own, "00")
         assert "running(gone)" in claims(own)[0]
         daemon.stop()
-        kept = daemon.state / "owners.json"
         kept.write_bytes(kept.read_bytes()[:-20])
         daemon.start(devices_of=holder)
         # Which Node was this host's is lost as well, and only an administrator can say.
