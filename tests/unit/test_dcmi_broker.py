@@ -892,6 +892,16 @@ def test_without_a_socket_it_says_what_starts_it(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.split()[0]) == (0, "devward-dcmi")
 
 
+def test_it_starts_without_what_only_its_help_needs() -> None:
+    script = (
+        "import sys\nof_the_site = set(sys.modules)\nfrom devward.npu import broker\nassert broker.main([]) == 2\n"
+        "loaded = {'asyncio', 'bz2', 'dbus_next', 'lzma', 'shutil', 'ssl'} & set(sys.modules) - of_the_site\nassert not loaded, loaded"
+    )
+    environment = {"PYTHONPATH": str(Path(broker.__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
 def test_another_process_s_socket_is_not_taken() -> None:
     for variables in ({}, {"LISTEN_PID": "1", "LISTEN_FDS": "1"}, {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "2"}):
         with pytest.raises(ValueError, match="no socket was passed on"):

@@ -11,6 +11,7 @@ ends the whole process, and the next connection starts another. Only a call that
 import argparse
 import contextlib
 import errno
+import functools
 import logging
 import os
 import select
@@ -45,6 +46,8 @@ EXIT_HUNG: Final = 70
 CONNECTION_LIMIT: Final = 8
 #: Of sd_listen_fds(3).
 _FIRST_DESCRIPTOR: Final = 3
+#: Columns.
+HELP_WIDTH: Final = 100
 _SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _log = logging.getLogger(__name__)
 
@@ -231,6 +234,8 @@ def serve(options: Options, variables: MutableMapping[str, str]) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Run devward-dcmi and return its exit status."""
     parser = argparse.ArgumentParser(
+        # To learn the terminal's width, argparse would load shutil, and compression with it, also where nobody asks for help.
+        formatter_class=functools.partial(argparse.HelpFormatter, width=HELP_WIDTH),
         prog="devward-dcmi",
         description="Speaks with the vendor's library of Ascend NPUs for devwardd. Started by devward-dcmi.socket.",
         epilog="Exit status: 0 stopped, or there are no NPUs; 2 wrong usage, or no socket was passed on; 70 the vendor's library hung.",
