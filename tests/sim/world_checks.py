@@ -195,6 +195,8 @@ class Checks:
         current = fresh.vnpu(vnpu.identity)
         if current is None or not self._is_free(current, fresh):
             self.broken(Rule.UNKNOWN, f"vNPU {vnpu.vdev} at the last look")
+        if self.is_pinned(self.world.hardware.vnpus.get(expected.vdev)):
+            self.broken(Rule.UNKNOWN, f"vNPU {expected.vdev} is pinned by now")
         settings = daemon.settings
         if settings.paused or settings.mode is not ReclaimMode.ENFORCE or settings.kill_switch is not Switch.ABSENT:
             self.broken(Rule.SWITCHED_OFF, f"{settings.mode}, paused {settings.paused}, switch {settings.kill_switch}")

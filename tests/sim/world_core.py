@@ -10,7 +10,7 @@ from devward.npu.pins import PinReport
 from devward.reclaim.aftermath import Aftermath, called, conclude, refused, unanswered
 from devward.reclaim.asking import ask_about
 from devward.reclaim.confirmation import Progress, step
-from devward.reclaim.contract import Chosen, Go, Prepared, decide, prepare
+from devward.reclaim.contract import Chosen, Go, Prepared, decide, kept_since, prepare
 from devward.reclaim.controls import Controls, permission
 from devward.reclaim.history import History, act, see
 from devward.reclaim.kept import from_values, to_values
@@ -18,7 +18,7 @@ from devward.reclaim.limits import Breaker, Due, Spent, begin_cycle, choose, due
 from devward.reclaim.look import Look, VnpuFacts
 from devward.reclaim.verdict import Judgement, judge
 from sim.world_broker import Said
-from sim.world_daemon import Daemon
+from sim.world_daemon import Daemon, Since
 
 
 def meant(said: Said) -> Aftermath:
@@ -96,12 +96,13 @@ class Core:
         self._prepared = answer if isinstance(answer, Prepared) else None
         return self._prepared is not None
 
-    def decide(self, at: float, sequence: int | None, controls: Controls, *, is_intent_taken: bool) -> Expected | None:
+    def decide(self, at: float, sequence: int | None, controls: Controls, since: Since, *, is_intent_taken: bool) -> Expected | None:
         """Say the last word."""
         if self._prepared is None:
             return None
         answer = decide(self._prepared, now=at, sequence=sequence, controls=self._all(controls), is_intent_taken=is_intent_taken)
-        if not isinstance(answer, Go):
+        # Suspensions are among the interruptions here: the clocks of the core are never apart.
+        if not isinstance(answer, Go) or kept_since(self._prepared, since.interruptions, since.pins, 0.0) is not None:
             return None
         # Before the broker is asked: whoever ends meanwhile does not forget the try; one that comes to nothing counts, too.
         self._spent = spend(self._spent, self._prepared.chosen.due.card, at)

@@ -85,6 +85,14 @@ class Evidence(NamedTuple):
         )
 
 
+class Since(NamedTuple):
+    """What may speak against a vNPU and came when the last look had begun, or later."""
+
+    interruptions: Sequence[Interruption]
+    #: How the pins stand now.
+    pins: PinReport
+
+
 class Whole(ABC):
     """What goes through a cycle by itself, from the evidence on. One of them lives as long as the daemon runs."""
 
@@ -143,7 +151,7 @@ class Reclaimer(Protocol):
     ) -> bool:
         """Hold one of them against a fresh look; `was` is how often its node came or went when it was chosen, `sequence` how often now."""
 
-    def decide(self, at: float, sequence: int | None, controls: Controls, *, is_intent_taken: bool) -> Expected | None:
+    def decide(self, at: float, sequence: int | None, controls: Controls, since: Since, *, is_intent_taken: bool) -> Expected | None:
         """Decide at the very last about the one that was prepared: what the broker is told, or None."""
 
     def conclude(self, said: Said, at: float) -> None:
@@ -293,7 +301,6 @@ class Daemon:
         was, losses = self._sequence(vnpu.vdev), self.world.hardware.losses
         yield "chosen"
         fresh = at_once(self._look(reclaimer)) if is_last else (yield from self._look(reclaimer))
-        pins = self.settings.pins
         expected = self.expected(vnpu.identity)
         at, sequence = self.world.time.now, self._drained(vnpu.vdev, losses)
         if not reclaimer.prepare(vnpu, was, fresh, expected, at, sequence, self.controls()):
@@ -304,8 +311,9 @@ class Daemon:
         at, sequence = self.world.time.now, self._drained(vnpu.vdev, losses)
         # What cannot be saved is as what cannot be put on record: nothing is tried, and so nothing counts.
         is_taken = self.settings.journal and self.settings.saves
-        wanted = reclaimer.decide(at, sequence, self.controls(), is_intent_taken=is_taken)
-        if wanted is None or pins != self.settings.pins:
+        since = Since(tuple(self._interruptions), self.pins())
+        wanted = reclaimer.decide(at, sequence, self.controls(), since, is_intent_taken=is_taken)
+        if wanted is None:
             self.world.tell(f"vNPU {vnpu.vdev} is left alone at the last moment")
             return
         self.watcher.asked(vnpu, fresh, wanted)

@@ -13,7 +13,7 @@ from devward.npu.views import Use
 from devward.reclaim.controls import Controls, Switch
 from devward.reclaim.look import Look, PinHold, VnpuFacts
 from sim.world_broker import Said
-from sim.world_daemon import Daemon
+from sim.world_daemon import Daemon, Since
 
 
 class Naive:
@@ -54,7 +54,7 @@ class Naive:
         self._expected = expected
         return again is not None and self.wants(again, fresh, controls)
 
-    def decide(self, at: float, sequence: int | None, controls: Controls, *, is_intent_taken: bool) -> Expected | None:
+    def decide(self, at: float, sequence: int | None, controls: Controls, since: Since, *, is_intent_taken: bool) -> Expected | None:
         """Do it."""
         return self._expected if is_intent_taken and _is_on(controls) else None
 
@@ -77,6 +77,7 @@ class Patient(Naive):
         """Begin."""
         super().__init__(daemon)
         self._since: dict[object, tuple[float, int]] = {}
+        self._identity = ""
 
     def key(self, vnpu: VnpuFacts) -> object:
         """By what a vNPU is known again."""
@@ -92,7 +93,19 @@ class Patient(Naive):
     ) -> bool:
         """Count the fresh look too."""
         self._count(fresh)
+        self._identity = vnpu.identity
         return super().prepare(vnpu, was, fresh, expected, at, sequence, controls) and was == sequence
+
+    def decide(self, at: float, sequence: int | None, controls: Controls, since: Since, *, is_intent_taken: bool) -> Expected | None:
+        """Do it, unless something came since the last look began."""
+        if self.is_kept(self._identity, since):
+            return None
+        return super().decide(at, sequence, controls, since, is_intent_taken=is_intent_taken)
+
+    def is_kept(self, identity: str, since: Since) -> bool:
+        """Whether what came since keeps it."""
+        is_pinned = any(one.view.identity == identity for one in since.pins.vnpus)
+        return is_pinned or any(one.breaks(identity) for one in since.interruptions)
 
     def _count(self, look: Look) -> None:
         before, self._since = self._since, {}
@@ -212,21 +225,33 @@ class IgnoresPins(Patient):
         is_idle = vnpu.use is Use.IDLE and vnpu.host.value == "clean" and not vnpu.fault and vnpu.refusal is None
         return _is_complete(look) and card is not None and card.is_managed and is_idle and self.is_unclaimed(vnpu, look)
 
+    def is_kept(self, identity: str, since: Since) -> bool:
+        """Whether anything but a pin came since and keeps it."""
+        return super().is_kept(identity, since._replace(pins=PinReport()))
+
+
+class IgnoresLatePins(Patient):
+    """Reads no pin after its last look began."""
+
+    def is_kept(self, identity: str, since: Since) -> bool:
+        """Whether anything but a pin came since and keeps it."""
+        return super().is_kept(identity, since._replace(pins=PinReport()))
+
 
 class IgnoresSwitches(Patient):
     """Goes on when it is switched off."""
 
-    def decide(self, at: float, sequence: int | None, controls: Controls, *, is_intent_taken: bool) -> Expected | None:
-        """Do it."""
-        return self._expected
+    def decide(self, at: float, sequence: int | None, controls: Controls, since: Since, *, is_intent_taken: bool) -> Expected | None:
+        """Do it, unless something came since the last look began."""
+        return None if self.is_kept(self._identity, since) else self._expected
 
 
 class IgnoresWindow(Patient):
     """Mistakes the id: it asks for all vNPUs of the chip."""
 
-    def decide(self, at: float, sequence: int | None, controls: Controls, *, is_intent_taken: bool) -> Expected | None:
+    def decide(self, at: float, sequence: int | None, controls: Controls, since: Since, *, is_intent_taken: bool) -> Expected | None:
         """Do it."""
-        wanted = super().decide(at, sequence, controls, is_intent_taken=is_intent_taken)
+        wanted = super().decide(at, sequence, controls, since, is_intent_taken=is_intent_taken)
         return replace(wanted, vdev=WILDCARD) if wanted is not None else None
 
 

@@ -244,8 +244,6 @@ class WorldWarden:
             return unasked("")
         if broken := next((one for one in self.interruptions if one.breaks(vnpu.identity)), None):
             self._checks.broken(Rule.IMPATIENT, f"vNPU {expected.vdev}: {broken.cut} after the last look")
-        if self._checks.is_pinned(self._world.hardware.vnpus.get(expected.vdev)):
-            self._checks.broken(Rule.UNKNOWN, f"vNPU {expected.vdev} is pinned by now")
         if self.is_forbidden:
             self._checks.broken(Rule.SWITCHED_OFF, "the library said that this process may not destroy")
         tries = self.kept()[1].moments

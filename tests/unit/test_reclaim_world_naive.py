@@ -48,6 +48,7 @@ def seed_that_catches(make: type[Reclaimer], rule: Rule) -> int | None:
         (naive.IgnoresHost, Rule.OWNED),
         (naive.IgnoresPins, Rule.UNKNOWN),
         (naive.IgnoresPins, Rule.OWNED),
+        (naive.IgnoresLatePins, Rule.UNKNOWN),
         (naive.IgnoresSwitches, Rule.SWITCHED_OFF),
         (naive.IgnoresWindow, Rule.WINDOW),
         (naive.LatchesAlways, Rule.BREAKER),
