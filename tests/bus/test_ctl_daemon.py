@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sim.daemon_process import REPOSITORY, DaemonProcess, wait_for
+from sim.patient_ctl import PATIENT_CTL, PLAIN_CTL
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: uid 0 passes the authorization gate"),
@@ -25,11 +26,6 @@ pytestmark = [
 def daemon(tmp_path: Path) -> Iterator[DaemonProcess]:
     with DaemonProcess(tmp_path) as process:
         yield process.start()
-
-
-#: What Python runs: devwardctl as it is, for the test of the time that it waits, and one that waits as long as a slow machine needs.
-PLAIN_CTL = ("-m", "devward.ctl")
-PATIENT_CTL = (str(REPOSITORY / "tests" / "sim" / "patient_ctl.py"),)
 
 
 def command(daemon: DaemonProcess, *arguments: str, program: tuple[str, ...] = PATIENT_CTL) -> list[str]:

@@ -14,6 +14,7 @@ from dbus_next import Message, MessageType, Variant
 from dbus_next.aio import MessageBus
 
 from devward import names
+from sim.patient_ctl import PATIENT_CTL, PLAIN_CTL
 
 KVM_PATH = names.device_path("kvm")
 SPEC_PATH = names.spec_path("a.json")
@@ -62,11 +63,6 @@ async def daemon(address: str, answers: Answers) -> AsyncIterator[MessageBus]:
         yield bus
     finally:
         await close_bus(bus)
-
-
-#: What Python runs: devwardctl as it is, for the tests of the time that it waits, and one that waits as long as a slow machine needs.
-PLAIN_CTL = ("-m", "devward.ctl")
-PATIENT_CTL = (str(ROOT / "tests" / "sim" / "patient_ctl.py"),)
 
 
 async def ctl(address: str, *arguments: str, program: tuple[str, ...] = PATIENT_CTL) -> tuple[int, str, str]:

@@ -34,10 +34,11 @@ from dbus_next.aio import MessageBus
 from devward import errors, names
 from devward.model import ActionResult, Allocation, ConfigState, Health, Outcome, SpecState
 from devward.reasons import Reason
+from sim.patient_ctl import PATIENT_CTL
 from sim.polkit_stub import Mode
 
 #: None of the tests is about the time that it waits for an answer.
-COMMAND = [sys.executable, str(ROOT / "tests" / "sim" / "patient_ctl.py")]
+COMMAND = [sys.executable, *PATIENT_CTL]
 ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "LANG": "C.UTF-8"}
 ACTIONS = [
     (["repair"], ("repair_specs", False)),

@@ -10,6 +10,7 @@ import pytest
 
 from sim.daemon_process import REPOSITORY, wait_for
 from sim.npu_node import NpuNode
+from sim.patient_ctl import PATIENT_CTL
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a mount namespace and device nodes"),
@@ -89,7 +90,7 @@ def test_pins_at_the_terminal(watched: NpuNode) -> None:
     daemon = watched.daemon
 
     def ctl(*arguments: str) -> str:
-        command = [sys.executable, str(REPOSITORY / "tests/sim/patient_ctl.py"), "--bus", daemon.bus.address, *arguments]
+        command = [sys.executable, *PATIENT_CTL, "--bus", daemon.bus.address, *arguments]
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "LANG": "C.UTF-8"}
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL).stdout
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from sim.journal_sink import JournalSink, Record
 from sim.notify_sink import NotifySink
@@ -26,6 +26,19 @@ MANAGER = BUS_NAME + ".Manager"
 DEADLINE = 30.0
 #: Reasons for which an allocation is refused where a busy machine does not finish in the daemon's two seconds, whatever else is true.
 SLOW = frozenset({"probe-timeout", "cdi-timeout", "helper-stuck", "deadline"})
+T = TypeVar("T")
+
+
+def in_time(ask: Callable[[], T], told: Callable[[T], str] = str, limit: float = DEADLINE) -> T:
+    """Ask for what checks a device, again where what is `told` is only that this machine was too slow for it; return the answer.
+
+    `limit` is in seconds; the answer that came last is returned then, whatever it is.
+    """
+    end = time.monotonic() + limit
+    while any(reason in told(answer := ask()) for reason in SLOW) and time.monotonic() < end:
+        pass
+    return answer
+
 
 _BUS_CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
@@ -272,11 +285,8 @@ class DaemonProcess:
 
         Asked again, until DEADLINE, where the answer says no more than that the machine was too slow for it.
         """
-        end = time.monotonic() + DEADLINE
-        while True:
-            allowed, reason, text, request_id = self.call("CheckAllocation", "s", device)
-            if reason not in SLOW or time.monotonic() > end:
-                return allowed is True, str(reason), str(text), str(request_id)
+        allowed, reason, text, request_id = in_time(lambda: self.call("CheckAllocation", "s", device), told=lambda answer: str(answer[1]))
+        return allowed is True, str(reason), str(text), str(request_id)
 
     def refused(self, member: str, signature: str = "", *arguments: str) -> str:
         """Call a method that must be refused and return busctl's words."""

@@ -21,7 +21,7 @@ from typing import Any, Final, Self, TypeVar
 from package_root import SYSTEM, host_environment
 
 from devward import __version__, names
-from sim.daemon_process import SLOW
+from sim.daemon_process import in_time
 from sim.notify_sink import NotifySink
 
 #: What is in the root beside a minimal Debian: what devward depends on, recommends and suggests, a systemd with sessions, and gdbus.
@@ -67,14 +67,6 @@ def until(look: Callable[[], T], what: str) -> T:
         assert time.monotonic() < end, f"not within {PATIENCE} s: {what}; last seen: {seen!r}"
         time.sleep(0.1)
     return seen
-
-
-def in_time(ask: Callable[[], T]) -> T:
-    """Ask for what checks a device, again where the answer is only that this machine was too slow for it; return the answer."""
-    end = time.monotonic() + PATIENCE
-    while any(reason in str(answer := ask()) for reason in SLOW) and time.monotonic() < end:
-        pass
-    return answer
 
 
 @dataclass(frozen=True)
@@ -248,7 +240,7 @@ class Machine:
 
     def allocation(self, device: str = "kvm") -> tuple[bool, str]:
         """Ask whether a container may be given a device; again where the answer is only that this machine was too slow for it."""
-        allowed, reason, *_ = in_time(lambda: self.ask("CheckAllocation", "s", device))
+        allowed, reason, *_ = in_time(lambda: self.ask("CheckAllocation", "s", device), limit=PATIENCE)
         return allowed, reason
 
     def get(self, name: str, interface: str = names.MANAGER_INTERFACE, path: str = names.ROOT_PATH) -> Any:

@@ -19,7 +19,7 @@ from nspawn_machine import MISC_DEVICES, SITE, SPEC, Machine, Talk, until
 from package_root import SYSTEM
 
 from devward import names
-from sim.daemon_process import SLOW
+from sim.daemon_process import in_time
 from sim.held_time import PATIENCE
 from sim.kubelet_plugins import Kubelet
 
@@ -51,10 +51,7 @@ class Node:
 
         Asked again where the refusal is only that this machine was too slow.
         """
-        end = time.monotonic() + PATIENCE
-        while not (admitted := self._asks()) and any(f"[{reason}]" in self.why for reason in SLOW) and time.monotonic() < end:
-            pass
-        return admitted
+        return in_time(self._asks, told=lambda admitted: "" if admitted else self.why, limit=PATIENCE)
 
     def _asks(self) -> bool:
         answer = self.kubelet.plugin(RESOURCE).allocation(["kvm-0"])
