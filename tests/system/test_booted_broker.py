@@ -43,8 +43,8 @@ DROP_IN = f"""
 Environment=PYTHONPATH={PLACE} DEVWARD_SIM_DCMI_STATE={PLACE}/node/dcmi.state
 ExecStart=
 ExecStart=/usr/bin/python3 {PLACE}/sim/dcmi_broker.py --root {PLACE} --journal {names.JOURNAL_SOCKET}
-TimeoutStopSec=3
-WatchdogSec=3
+TimeoutStopSec=6
+WatchdogSec=6
 """
 
 
@@ -164,7 +164,7 @@ def test_one_that_stands_still_while_it_destroys_is_left_alone(bench: Bench) -> 
         pid = bench.pid
         bench.signal("STOP", pid)
         # Twice as long as the watchdog waits.
-        bench.machine.run("sleep", "6")
+        bench.machine.run("sleep", "12")
         assert bench.pid == pid
         assert bench.machine.unit("ActiveState", UNIT) == "active"
         bench.signal("CONT", pid)

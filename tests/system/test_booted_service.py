@@ -96,7 +96,8 @@ def test_a_hang_at_start_does_not_hold_up_the_kubelet(host: Machine) -> None:
     try:
         assert "devward.service" in until(lambda: host.unit("After", "kubelet.service"), "the order of units").split()
         assert "devward.service" not in host.unit("Requires", "kubelet.service").split()
-        with host.drop_in("[Service]\nExecStart=\nExecStart=/bin/sleep infinity\n", restart=False):
+        # What came of the start is to be read before the next one.
+        with host.drop_in("[Service]\nExecStart=\nExecStart=/bin/sleep infinity\nRestartSec=10min\n", restart=False):
             host.run("systemctl", "stop", "devward")
             start = time.monotonic()
             host.run("systemctl", "start", "--no-block", "devward.service", "kubelet.service")
