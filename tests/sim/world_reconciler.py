@@ -98,10 +98,12 @@ class Steps:
         self.loop = VirtualTimeLoop()
         self._waiting: list[tuple[str, asyncio.Future[None]]] = []
         self._is_still = False
+        #: Until the library was called nothing may happen: what is asked of it is held against nothing by then.
+        self.is_last = False
 
     async def at(self, where: str) -> None:
         """Wait here until the world has stepped in."""
-        if not self._is_still:
+        if not self._is_still and not self.is_last:
             future = self.loop.create_future()
             self._waiting.append((where, future))
             self.loop.stop()
@@ -197,7 +199,10 @@ class WorldWarden:
         """Look at the kill switch."""
         await self._steps.at("switch")
         found = self._daemon.settings.kill_switch
-        self.saw_switch = self.saw_switch or found is not Switch.ABSENT
+        if found is not Switch.ABSENT:
+            self.saw_switch = True
+            # One that went and came again between two readings stood all the time, for whoever reads it.
+            self.interruptions = [one for one in self.interruptions if one.cut is not Cut.KILL_SWITCH_REMOVED]
         return found
 
     def controls(self) -> Controls:
@@ -254,6 +259,7 @@ class WorldWarden:
         self._checks.asked(vnpu, fresh, expected, is_recorded=is_recorded)
         await self._steps.at("asked")
         said = self._daemon.broker.destroy(expected)
+        self._steps.is_last = False
         await self._steps.at("answered")
         self._world.tell(f"vNPU {expected.vdev}: {said.outcome or said.refusal or 'no answer'}")
         self._checks.answered(vnpu, said)
@@ -330,14 +336,17 @@ class Reconciled(Whole):
         """Look, and let the reconciler take it in; after that nothing that it began is without an outcome."""
         evidence = yield from self.daemon.gather(self, is_resumed=self._resumed())
         yield from self.steps.run(self.reconciler.take(self._seen(evidence), self._again))
+        self.steps.is_last = False
         if self.journal.open:
             self._checks.broken(Rule.UNRECORDED, f"no outcome of {sorted(self.journal.open)}")
 
     async def _again(self) -> Seen:
+        self.steps.is_last = False
         await self.steps.at("chosen")
         seeing = self.daemon.gather(self, is_resumed=self._resumed())
         if self.daemon.broker.blind is Blind.BROKER:
             # Where the broker checks nothing, nothing may happen once the fresh evidence is taken.
+            self.steps.is_last = True
             return self._seen(at_once(seeing))
         while True:
             try:
