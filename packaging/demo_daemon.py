@@ -17,6 +17,7 @@ from demo_stage import set_stage, wait
 
 from devward import names
 from devward.ctl.failure import ExitStatus
+from sim.daemon_process import in_time
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
 #: How many times as fast as elsewhere the looks at who owns the vNPUs come.
@@ -106,7 +107,10 @@ class Demo:
         wait(lambda: self._said_ready() or daemon.poll() is not None, "READY=1 of devwardd")
         if daemon.poll() is not None:
             raise SystemExit(f"packaging/demo: devwardd ended with status {daemon.returncode}")
-        return time.monotonic() - began
+        took = time.monotonic() - began
+        # A check that a busy machine does not finish in time is made again.
+        wait(lambda: self._busctl("get-property", names.BUS_NAME, names.ROOT_PATH, names.MANAGER_INTERFACE, "Ready")["data"], "the device")
+        return took
 
     def settle_grace(self) -> None:
         """Let the grace be long enough for this machine: a vNPU must be there until it is explained."""
@@ -153,10 +157,27 @@ class Demo:
         sys.stdout.flush()
         began = time.monotonic()
         command = [sys.executable, "-m", "devward.ctl", *arguments]
-        ended = subprocess.run(command, env=self.environment, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, check=False).returncode
+        if arguments[0] == "check":  # one that a busy machine does not finish in time is asked for again
+            ended = in_time(lambda: self._check(command), told=lambda checked: checked.stdout if checked.returncode != status else "")
+            print(ended.stdout, end="", flush=True)
+        else:
+            ended = subprocess.run(
+                command, env=self.environment, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, text=True, check=False
+            )
         self._slowest = max(self._slowest, time.monotonic() - began)
-        if ended != status:
-            raise SystemExit(f"packaging/demo: {said} ended with status {ended} and not {status:d}")
+        if ended.returncode != status:
+            raise SystemExit(f"packaging/demo: {said} ended with status {ended.returncode} and not {status:d}")
+
+    def _check(self, command: list[str]) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            command,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
 
     def ctl_lines(self, pattern: str, *arguments: str) -> None:
         """Run devwardctl and show only the lines that match. SystemExit: none does."""

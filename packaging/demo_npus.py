@@ -28,7 +28,7 @@ MAJOR = 4000
 MANAGER_MAJOR = 4001
 TEMPLATE = "vir05_1c_8g"
 #: Seconds after which the broker ends where the library hangs; elsewhere 30.
-HANG_LIMIT = 1.0
+HANG_LIMIT = 3.0
 
 
 class Built(NamedTuple):

@@ -14,10 +14,14 @@ from devward import __main__ as command_line
 from devward.cluster import api_faults, gatherer, owners
 from devward.cluster.api import ApiSettings
 from devward.cluster.transport import Timeouts
+from devward.npu import client
 
-#: Seconds for a connection, an answer and a whole look: what a server of this machine needs however busy it is, and no more.
-TIMEOUTS = Timeouts(connect=3, read=1)
-DEADLINE = 3.0
+#: Seconds for a connection, an answer and a whole look: what a server of this machine needs where it stands still for a while. A look
+#: that is broken off sets every wait back.
+TIMEOUTS = Timeouts(connect=5, read=5)
+DEADLINE = 10.0
+#: Seconds for a destruction, which a test holds up while it does other things, as long as these take.
+DESTROY_SECONDS = 300.0
 
 
 def scale(pace: owners.Pace, by: float, gone: float) -> owners.Pace:
@@ -44,5 +48,6 @@ if __name__ == "__main__":
     owners.PACE = scale(owners.PACE, float(by), float(gone or by))  # type: ignore[misc]
     # A server that asks for fewer requests gets no more rest than between two looks.
     api_faults.MAX_WAIT = owners.PACE.interval
+    client.DESTROY_SECONDS = DESTROY_SECONDS  # type: ignore[misc]
     gatherer.ApiSettings = functools.partial(ApiSettings, timeouts=TIMEOUTS, deadline=DEADLINE)  # type: ignore[misc, assignment]
     sys.exit(command_line.main())

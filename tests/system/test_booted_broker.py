@@ -111,6 +111,16 @@ class Bench:
     def is_alive(self, pid: int) -> bool:
         return self.machine.call("test", "-e", f"/proc/{pid}").status == 0
 
+    def stand_still(self) -> int:
+        """Let the broker stand still; return its pid. One that the watchdog just ended is another one by then."""
+
+        def stopped() -> int:
+            self.ask(encode_request(ListRequest(1)))
+            pid = self.pid
+            return pid if pid and self.machine.call("kill", "-STOP", str(pid)).status == 0 else 0
+
+        return until(stopped, "it stands still")
+
     def signal(self, name: str, pid: int) -> None:
         self.machine.shell(f"kill -{name} {pid}")
 
@@ -152,8 +162,7 @@ def test_the_socket_goes_and_comes_with_the_daemon(place: Machine) -> None:
 
 def test_a_broker_that_stands_still_is_killed(bench: Bench) -> None:
     assert isinstance(bench.ask(encode_request(ListRequest(1))), ListAnswer)
-    pid = bench.pid
-    bench.signal("STOP", pid)
+    pid = bench.stand_still()
     until(lambda: not bench.is_alive(pid), "the watchdog ends it")
     assert bench.machine.unit("Result", UNIT) == "watchdog"
     assert isinstance(bench.ask(encode_request(ListRequest(1))), ListAnswer)

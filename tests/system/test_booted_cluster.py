@@ -30,7 +30,8 @@ UNIT = "devward-look.service"
 ANSWERED = {"node": ["", ""], "lease": ["", ""], "pods": ["", ""]}
 #: What makes a daemon of the unit, and is of no use to a program that looks once.
 OF_A_DAEMON = re.compile(
-    r"^(Type|NotifyAccess|BusName|ExecStart|ExecReload|WatchdogSec|Restart\w*|StateDirectory\w*|RuntimeDirectory\w*)=.*\n", re.MULTILINE
+    r"^(Type|NotifyAccess|BusName|ExecStart|ExecReload|TimeoutStart\w*|WatchdogSec|Restart\w*|StateDirectory\w*|RuntimeDirectory\w*)=.*\n",
+    re.MULTILINE,
 )
 
 

@@ -153,7 +153,7 @@ def test_a_cdi_path_that_is_no_file(node: Node) -> None:
     # The file is back at once, so that it takes more than one try.
     node.machine.shell(f"until mkdir {SPEC} 2>/dev/null; do rm -f {SPEC}; done")
     node.wait_capacity(0)
-    assert not node.ready()
+    until(lambda: not node.ready(), "the host is not vouched for")
     assert not node.admits()
     assert "[cdi-not-regular]" in node.why
     node.spec.rmdir()
@@ -167,7 +167,7 @@ def test_cdi_storage_that_is_read_only_and_the_file_missing(node: Node) -> None:
     machine.run("mount", "-t", "tmpfs", "-o", "ro,mode=0755", "tmpfs", names.CDI_DIRECTORY)
     try:
         node.wait_capacity(0)
-        assert not node.ready()
+        until(lambda: not node.ready(), "the host is not vouched for")
         assert not node.admits()
         assert "[cdi-" in node.why
         assert machine.unit("ActiveState") == "active"

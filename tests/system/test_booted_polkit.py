@@ -46,6 +46,8 @@ def _users(machine: Machine) -> None:
         useradd --create-home --groups devward-operators {OPERATOR}
         echo root:{PASSWORD} | chpasswd
     """)
+    # Its first start takes longer than devward waits for an answer, where the machine is busy.
+    restart_polkit(machine)
 
 
 @pytest.fixture(name="rules")
