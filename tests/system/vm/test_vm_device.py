@@ -59,9 +59,10 @@ def test_a_device_that_goes_is_withdrawn_and_is_back_without_a_restart(vm: Machi
         assert warden.run_id() == run
     finally:
         vm.run("modprobe", "kvm_amd")
-        seen = vm.shell(f"udevadm settle; systemctl stop uevents; cat {uevents}; rm {uevents}")
+        seen = vm.shell(f"udevadm settle --timeout=280; systemctl stop uevents; cat {uevents}; rm {uevents}")
     actions = [line.split()[2] for line in seen.splitlines() if line.startswith("UDEV ") and "/devices/virtual/misc/kvm " in line]
-    assert actions[0] == "remove"
+    # A probe of just before makes a change, and is no part of it.
+    assert next(action for action in actions if action != "change") == "remove"
     assert "add" in actions
 
 
@@ -84,12 +85,12 @@ def test_a_short_absence_leaves_the_file_alone_and_is_measured(vm: Machine, ward
 def test_a_storm_of_uevents_costs_no_probe_and_no_answer(vm: Machine, warden: Warden, figures: dict[str, str]) -> None:
     begin, run, probes = warden.now(), warden.run_id(), just_probed(warden)
     began = time.monotonic()
-    vm.shell("for i in $(seq 500); do echo change >/sys/class/misc/kvm/uevent; done; udevadm settle", timeout=600)
+    vm.shell("for i in $(seq 500); do echo change >/sys/class/misc/kvm/uevent; done; udevadm settle --timeout=580", timeout=600)
     figures["a storm of 500 changes of kvm, until udevd was done"] = f"{time.monotonic() - began:.0f} s"
     described = warden.wait("quiet", lambda described: not described["manager"]["checking"])
     assert device(described)["probes"] == probes
 
-    storm = vm.start("sh", "-ec", "udevadm trigger; udevadm settle", timeout=600)
+    storm = vm.start("sh", "-ec", "udevadm trigger; udevadm settle --timeout=580", timeout=600)
     for _ in range(3):
         allowed, reason = warden.allocation()
         assert allowed or reason in SLOW, reason
@@ -107,7 +108,7 @@ def test_virtual_machines_that_start_and_a_rule_that_sets_modes_again_cost_no_pr
         vm.run("udevadm", "control", "--reload")
         probes = just_probed(warden)
         vm.run("python3", "-I", "-c", "import runpy; m = runpy.run_path('/opt/vm/kvm.py'); [m['Guest']() for _ in range(50)]")
-        vm.run("udevadm", "settle")
+        vm.run("udevadm", "settle", "--timeout=280")
         described = warden.wait("quiet", lambda described: not described["manager"]["checking"])
         assert device(described)["probes"] == probes
     finally:
@@ -119,7 +120,7 @@ def test_what_answers_each_probe_by_changing_the_node_makes_no_loop(vm: Machine,
     rule = "/etc/udev/rules.d/99-group.rules"
     change = "/bin/sh -c 'chgrp $$(($$(stat -c %%g /dev/kvm) + 1)) /dev/kvm'"
     begin, probes = warden.now(), just_probed(warden)
-    vm.run("udevadm", "settle")
+    vm.run("udevadm", "settle", "--timeout=280")
     vm.write(rule, f'KERNEL=="kvm", ENV{{EVENT}}=="destroy", RUN+="{change}"\n')
     try:
         vm.run("udevadm", "control", "--reload")
@@ -136,4 +137,4 @@ def test_what_answers_each_probe_by_changing_the_node_makes_no_loop(vm: Machine,
             limit *= 2
         assert made <= limit, f"{made} probes in {time.monotonic() - began:.0f} s"
     finally:
-        vm.shell(f"rm -f {rule}; udevadm control --reload; udevadm settle; chgrp kvm /dev/kvm")
+        vm.shell(f"rm -f {rule}; udevadm control --reload; udevadm settle --timeout=280; chgrp kvm /dev/kvm")

@@ -30,7 +30,7 @@ def test_a_reload_of_the_service_manager_during_checks_condemns_nothing(vm: Mach
         for _ in range(3):
             allowed, reason = warden.allocation()
             assert allowed or reason in SLOW, reason
-        code, out = vm.finish(reloads)
+        code, out = vm.finish(reloads, timeout=600)
         assert code == 0, out
         warden.wait_well()
         condemned = {record["DEVWARD_REASON"] for record in warden.events(begin, "device-unusable")}

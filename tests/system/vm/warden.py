@@ -30,7 +30,7 @@ class Warden:
         """Call a method of the manager. CommandFailed where it answers with an error."""
         words = [signature, *arguments] if signature else []
         out = self._vm.run(
-            "busctl", "--json=short", "call", names.BUS_NAME, names.ROOT_PATH, names.MANAGER_INTERFACE, member, *words
+            "busctl", "--timeout=120", "--json=short", "call", names.BUS_NAME, names.ROOT_PATH, names.MANAGER_INTERFACE, member, *words
         )  # fmt: skip
         answer: list[Any] = json.loads(out)["data"] if out.strip() else []
         return answer

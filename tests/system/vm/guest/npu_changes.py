@@ -27,10 +27,11 @@ from devward.npu.numbering import TEMPLATE
 from devward.npu.views import CardHealth, CardView, Use, VnpuView
 from sim import dcmi_state
 from sim.npu_world import Identities, World
+from sim.patient_ctl import PATIENT_CTL
 
 CHIPS = 6
 #: Longest wait in seconds for what has to come; an emulated machine is slow.
-LIMIT = 120.0
+LIMIT = 300.0
 
 
 def wait(what: str, condition) -> None:
@@ -74,7 +75,7 @@ class Machine(World):
     def be_shown(self) -> None:
         """Wait until devward shows what there is."""
         # Only then does the first chip change: what it tells is younger than every event.
-        subprocess.run(["udevadm", "settle"], check=True)
+        subprocess.run(["udevadm", "settle", "--timeout=280"], check=True)
         self.signal()
         with open("/sys/class/cuse/davinci0/uevent", "w", encoding="ascii") as file:
             file.write("change")
@@ -116,8 +117,8 @@ class Shown:
 
     def __init__(self) -> None:
         """Ask."""
-        call = ("busctl", "--json=short", "call", names.BUS_NAME, names.ROOT_PATH, names.MANAGER_INTERFACE, "Describe")
-        commands = (call, ("busctl", "--list", "tree", names.BUS_NAME), ("devwardctl", "vnpus", "--json"))
+        call = ("busctl", "--timeout=120", "--json=short", "call", names.BUS_NAME, names.ROOT_PATH, names.MANAGER_INTERFACE, "Describe")
+        commands = (call, ("busctl", "--timeout=120", "--list", "tree", names.BUS_NAME), ("python3", *PATIENT_CTL, "vnpus", "--json"))
         running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
         described, self.tree, listed = (process.communicate()[0] for process in running)
         self.described = json.loads(json.loads(described)["data"][0])
