@@ -117,7 +117,7 @@ class Bench:
         def stopped() -> int:
             self.ask(encode_request(ListRequest(1)))
             pid = self.pid
-            return pid if pid and self.machine.call("kill", "-STOP", str(pid)).status == 0 else 0
+            return pid if pid and self.machine.call("sh", "-c", f"kill -STOP {pid}").status == 0 else 0
 
         return until(stopped, "it stands still")
 

@@ -86,7 +86,7 @@ def test_one_that_hangs_is_ended_by_the_watchdog_and_started_again(host: Machine
         def stopped() -> int:
             """Return the pid of the one that stands still now; 0: it was started again just then."""
             pid = host.active_again()
-            return pid if host.call("kill", "-STOP", str(pid)).status == 0 else 0
+            return pid if host.call("sh", "-c", f"kill -STOP {pid}").status == 0 else 0
 
         until(is_left_alone, "it gives its pulse and is left alone")
         before = host.cursor()
