@@ -27,7 +27,7 @@ from sim.world_truth import Pod
 IS_FULL = os.geteuid() == 0 and sys.prefix == sys.base_prefix
 SEEDS = range(2000 if IS_FULL else 100)
 STEPS = 120
-SEEDS_OF_RECONCILER = range(150 if IS_FULL else 30)
+SEEDS_OF_RECONCILER = range(600 if IS_FULL else 30)
 STEPS_OF_RECONCILER = 40
 
 
@@ -39,7 +39,7 @@ def test_thousands_of_histories() -> None:
 
 
 def test_histories_of_the_real_reconciler() -> None:
-    counts, broken = run(SEEDS_OF_RECONCILER, STEPS_OF_RECONCILER, make=Reconciled, shape=OF_RECONCILER)
+    counts, broken = run(SEEDS_OF_RECONCILER, STEPS_OF_RECONCILER, make=Reconciled, shape=OF_RECONCILER, processes=2)
     assert not broken, _story_of_reconciler(broken[0][0])
     if IS_FULL:
         assert missing(counts, REQUIRED_OF_RECONCILER) == []
