@@ -35,9 +35,11 @@ def in_time(ask: Callable[[], T], told: Callable[[T], str] = str, limit: float =
     `limit` is in seconds; the answer that came last is returned then, whatever it is.
     """
     end = time.monotonic() + limit
-    while any(reason in told(answer := ask()) for reason in SLOW) and time.monotonic() < end:
-        pass
-    return answer
+    while True:
+        answer = ask()
+        text = told(answer)
+        if not any(reason in text for reason in SLOW) or time.monotonic() > end:
+            return answer
 
 
 _BUS_CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
