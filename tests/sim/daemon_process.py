@@ -29,17 +29,15 @@ SLOW = frozenset({"probe-timeout", "cdi-timeout", "helper-stuck", "deadline"})
 T = TypeVar("T")
 
 
-def in_time(ask: Callable[[], T], told: Callable[[T], str] = str, limit: float = DEADLINE) -> T:
-    """Ask for what checks a device, again where what is `told` is only that this machine was too slow for it; return the answer.
+def again_while(is_late: Callable[[T], object], ask: Callable[[], T], limit: float = DEADLINE) -> T:
+    """Ask again as long as the answer is only that this machine was too slow; return the answer.
 
     `limit` is in seconds; the answer that came last is returned then, whatever it is.
     """
     end = time.monotonic() + limit
-    while True:
-        answer = ask()
-        text = told(answer)
-        if not any(reason in text for reason in SLOW) or time.monotonic() > end:
-            return answer
+    while is_late(answer := ask()) and time.monotonic() < end:
+        pass
+    return answer
 
 
 _BUS_CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
@@ -287,7 +285,7 @@ class DaemonProcess:
 
         Asked again, until DEADLINE, where the answer says no more than that the machine was too slow for it.
         """
-        allowed, reason, text, request_id = in_time(lambda: self.call("CheckAllocation", "s", device), told=lambda answer: str(answer[1]))
+        allowed, reason, text, request_id = again_while(lambda answer: answer[1] in SLOW, lambda: self.call("CheckAllocation", "s", device))
         return allowed is True, str(reason), str(text), str(request_id)
 
     def refused(self, member: str, signature: str = "", *arguments: str) -> str:

@@ -216,7 +216,15 @@ class IgnoresHost(Patient):
         return _is_complete(look) and vnpu.use is Use.IDLE and self.is_unclaimed(vnpu, look)
 
 
-class IgnoresPins(Patient):
+class IgnoresLatePins(Patient):
+    """Reads no pin after its last look began."""
+
+    def is_kept(self, identity: str, since: Since) -> bool:
+        """Whether anything but a pin came since and keeps it."""
+        return super().is_kept(identity, since._replace(pins=PinReport()))
+
+
+class IgnoresPins(IgnoresLatePins):
     """Reads no pins."""
 
     def is_free(self, vnpu: VnpuFacts, look: Look) -> bool:
@@ -224,18 +232,6 @@ class IgnoresPins(Patient):
         card = look.card(vnpu.card)
         is_idle = vnpu.use is Use.IDLE and vnpu.host.value == "clean" and not vnpu.fault and vnpu.refusal is None
         return _is_complete(look) and card is not None and card.is_managed and is_idle and self.is_unclaimed(vnpu, look)
-
-    def is_kept(self, identity: str, since: Since) -> bool:
-        """Whether anything but a pin came since and keeps it."""
-        return super().is_kept(identity, since._replace(pins=PinReport()))
-
-
-class IgnoresLatePins(Patient):
-    """Reads no pin after its last look began."""
-
-    def is_kept(self, identity: str, since: Since) -> bool:
-        """Whether anything but a pin came since and keeps it."""
-        return super().is_kept(identity, since._replace(pins=PinReport()))
 
 
 class IgnoresSwitches(Patient):

@@ -21,7 +21,7 @@ from typing import Any, Final, Self, TypeVar
 from package_root import SYSTEM, host_environment
 
 from devward import __version__, names
-from sim.daemon_process import in_time
+from sim.daemon_process import SLOW, again_while
 from sim.notify_sink import NotifySink
 
 #: What is in the root beside a minimal Debian: what devward depends on, recommends and suggests, a systemd with sessions, and gdbus.
@@ -75,6 +75,11 @@ def until(look: Callable[[], T], what: str) -> T:
         assert time.monotonic() < end, f"not within {PATIENCE} s: {what}; last seen: {seen!r}"
         time.sleep(0.1)
     return seen
+
+
+def in_time(ask: Callable[[], T]) -> T:
+    """Ask for what checks a device, again where the answer is only that this machine was too slow for it; return the answer."""
+    return again_while(lambda answer: any(reason in str(answer) for reason in SLOW), ask, PATIENCE)
 
 
 @dataclass(frozen=True)
@@ -183,14 +188,14 @@ class Machine:
 
     def call(self, *command: str, user: str = "", given: str = "", patience: float = PATIENCE) -> Ended:
         """Run a program in the container to its end; a devwardctl that reads once more where this machine was too slow for it."""
-        end = time.monotonic() + patience
-        while True:
+        reads = command[0] == "devwardctl" and (command[1] in _READING or command[1:3] == ("reclaim", "status"))
+
+        def once() -> Ended:
             line = self.enter(*command, user=user)
             done = subprocess.run(line, input=given, capture_output=True, text=True, timeout=patience, check=False)
-            reads = command[0] == "devwardctl" and (command[1] in _READING or command[1:3] == ("reclaim", "status"))
-            is_late = reads and _NO_ANSWER in done.stderr
-            if not is_late or time.monotonic() > end:
-                return Ended(done.returncode, done.stdout, done.stderr)
+            return Ended(done.returncode, done.stdout, done.stderr)
+
+        return again_while(lambda ended: reads and _NO_ANSWER in ended.err, once, patience)
 
     def run(self, *command: str, user: str = "", given: str = "", patience: float = PATIENCE) -> str:
         """Run a program in the container; return its standard output. AssertionError with all that it printed if it fails."""
@@ -256,7 +261,7 @@ class Machine:
 
     def allocation(self, device: str = "kvm") -> tuple[bool, str]:
         """Ask whether a container may be given a device; again where the answer is only that this machine was too slow for it."""
-        allowed, reason, *_ = in_time(lambda: self.ask("CheckAllocation", "s", device), limit=PATIENCE)
+        allowed, reason, *_ = in_time(lambda: self.ask("CheckAllocation", "s", device))
         return allowed, reason
 
     def get(self, name: str, interface: str = names.MANAGER_INTERFACE, path: str = names.ROOT_PATH) -> Any:

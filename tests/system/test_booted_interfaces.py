@@ -11,10 +11,9 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from nspawn_machine import PATIENCE, SPEC, Machine, Talk, until
+from nspawn_machine import PATIENCE, SPEC, Machine, Talk, in_time, until
 
 from devward import __version__, names
-from sim.daemon_process import in_time
 
 if os.geteuid() != 0:
     pytest.skip("needs root: a container is booted", allow_module_level=True)
@@ -133,7 +132,7 @@ def test_every_method_answers_as_documented(host: Machine) -> None:
     host.ask("SetCdiMode", "st", "repair", "0")
     for method, (arguments, is_right) in CALLS.items():
         call = functools.partial(host.ask, method, *arguments)
-        data = in_time(call, limit=PATIENCE) if method in CHECKING else call()
+        data = in_time(call) if method in CHECKING else call()
         assert is_right(data), f"{method}: {data}"
 
 
@@ -183,7 +182,7 @@ def test_gdbus_introspects_calls_and_monitors(host: Machine) -> None:
     assert 'org.freedesktop.DBus.Property.EmitsChangedSignal("const")' in shown
     assert "CheckAllocation(in  s device" in shown
     check = ("gdbus", "call", *to, *root, "--method", f"{names.MANAGER_INTERFACE}.CheckAllocation", "/dev/kvm")
-    called = in_time(lambda: host.run(*check), limit=PATIENCE)
+    called = in_time(lambda: host.run(*check))
     assert called.startswith("(true, '', '/dev/kvm may be given to a container', '")
     managed = host.run("gdbus", "call", *to, *root, "--method", f"{names.OBJECT_MANAGER_INTERFACE}.GetManagedObjects")
     assert DEVICE_PATH in managed
@@ -314,7 +313,7 @@ def test_who_asked_is_on_record_with_what_journald_knows_of_that_process(host: M
 def test_devwardctl_does_everything_on_a_real_host(host: Machine, words: tuple[str, ...], shown: str) -> None:
     try:
         call = functools.partial(host.call, "devwardctl", *words)
-        done = in_time(call, limit=PATIENCE) if words[0] in {"check", "rescan"} else call()
+        done = in_time(call) if words[0] in {"check", "rescan"} else call()
         assert done.status == 0, done.text
         assert shown in done.out
         assert done.err == ""

@@ -19,7 +19,7 @@ from nspawn_machine import MISC_DEVICES, SITE, SPEC, Machine, Talk, until
 from package_root import SYSTEM
 
 from devward import names
-from sim.daemon_process import in_time
+from sim.daemon_process import SLOW, again_while
 from sim.held_time import PATIENCE
 from sim.kubelet_plugins import Kubelet
 
@@ -51,7 +51,7 @@ class Node:
 
         Asked again where the refusal is only that this machine was too slow.
         """
-        return in_time(self._asks, told=lambda admitted: "" if admitted else self.why, limit=PATIENCE)
+        return again_while(lambda admitted: not admitted and any(f"[{reason}]" in self.why for reason in SLOW), self._asks, PATIENCE)
 
     def _asks(self) -> bool:
         answer = self.kubelet.plugin(RESOURCE).allocation(["kvm-0"])

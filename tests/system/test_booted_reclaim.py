@@ -227,13 +227,14 @@ DENIED = {
 
 def test_anybody_sees_the_verdicts_without_names_and_root_alone_acts(node: Node) -> None:
     machine = node.machine
-
-    def shows(vnpu: Vnpu, verdict: str) -> re.Match[str] | None:
-        return re.search(rf"^v{vnpu.id:04d} .* {verdict} ", machine.run("devwardctl", "vnpus", user=USER), re.MULTILINE)
-
     wanted = ((node.orphan, "eligible"), (node.pinned, "pinned"), (node.claimed, "protected"), (node.strange, "unmanaged"))
-    # A look that a slow machine breaks off knows nothing of anybody, until the next one.
-    node.until(lambda: all(shows(vnpu, verdict) for vnpu, verdict in wanted), "every verdict")
+
+    def shows_all() -> bool:
+        """Whether one answer has them all: a look that a slow machine breaks off knows nothing of anybody, until the next one."""
+        shown = machine.run("devwardctl", "vnpus", user=USER)
+        return all(re.search(rf"^v{vnpu.id:04d} .* {verdict} ", shown, re.MULTILINE) for vnpu, verdict in wanted)
+
+    node.until(shows_all, "every verdict")
     assert "kill-switch" in machine.call("devwardctl", "status", user=USER).text
     assert "kill-switch" in machine.run("devwardctl", "reclaim", "status", user=USER)
     by_pod = rf"Pod {UIDS['runerror']} +p001 +[12] "

@@ -5,11 +5,11 @@ A CUSE device is no misc device, so devward refuses it as it stands. Where a tes
 """
 
 import os
-import time
 from collections.abc import Iterator
 
 import pytest
 
+from sim.daemon_process import again_while
 from system.vm.machine import Machine
 from system.vm.warden import KVM, LIMIT, Described, Warden, device
 
@@ -73,10 +73,7 @@ def helper(vm: Machine) -> str:
 
 def wait_no_helper(vm: Machine) -> None:
     """Wait until mshv's probe child has ended: one that was killed ends when the driver lets it, and is reaped a moment after that."""
-    end = time.monotonic() + LIMIT
-    while child := helper(vm):
-        assert time.monotonic() < end, f"the probe child {child} never ends: {vm.run('cat', f'/proc/{child}/status', check=False)}"
-        time.sleep(0.2)
+    assert again_while(bool, lambda: helper(vm), LIMIT) == ""
 
 
 def test_a_device_that_only_bears_the_name_is_refused_and_never_opened(vm: Machine, warden: Warden, cuse: Cuse) -> None:

@@ -18,6 +18,7 @@ from devward.npu.facts import Expected, Outcome, Refusal
 from devward.npu.inventory import BROKER
 from devward.npu.numbering import WILDCARD
 from devward.npu.protocol import DestroyAnswer, InspectAnswer, InspectRequest, ListAnswer, ListRequest, RefusedAnswer
+from sim.daemon_process import again_while
 from sim.dcmi_simulator import STATE_FILE, Chip, Vnpu, build_library
 from system.vm.answers import Answers
 from system.vm.boot import Boot
@@ -344,10 +345,7 @@ def test_a_broker_that_cannot_end_itself_is_ended_by_the_service_manager(bench: 
 # --- what people read ------------------------------------------------------------------------------------------------------------
 def patiently(vm: Machine, *words: str) -> str:
     """Read with devwardctl; again where the machine was too slow for the five seconds that it waits."""
-    end = time.monotonic() + LIMIT
-    while "did not answer" in (out := vm.run("devwardctl", *words, check=False)) and time.monotonic() < end:
-        pass
-    return out
+    return again_while(lambda out: "did not answer" in out, lambda: vm.run("devwardctl", *words, check=False), LIMIT)
 
 
 def test_people_can_read_it(bench: Bench) -> None:
@@ -373,9 +371,7 @@ def test_people_can_read_it(bench: Bench) -> None:
     ]
     # Root is told everything, once the bus could say in time who asks.
     detail = f"{bench.others[2].id} of physical id {bench.other.phy}"
-    end = time.monotonic() + LIMIT
-    while detail not in (found := patiently(vm, "findings")) and time.monotonic() < end:
-        pass
+    found = again_while(lambda out: detail not in out, lambda: patiently(vm, "findings"), LIMIT)
     assert "npu-unhealthy" in found
     assert detail in found
     explained = patiently(vm, "explain", f"/dev/vdavinci{bench.others[0].id}")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from devward import names
-from sim.daemon_process import in_time
+from sim.daemon_process import SLOW, again_while
 from system.vm.machine import CommandFailed, Machine
 
 SPEC = f"{names.CDI_DIRECTORY}/{names.HYPERVISOR_CDI_FILE}"
@@ -47,7 +47,7 @@ class Warden:
 
     def finished_allocation(self, device: str = "kvm") -> tuple[bool, str]:
         """The same, asked again where the answer is only that the slow machine did not finish in time."""
-        return in_time(lambda: self.allocation(device), told=lambda answer: answer[1], limit=LIMIT)
+        return again_while(lambda answer: answer[1] in SLOW, lambda: self.allocation(device), LIMIT)
 
     # --- waiting -----------------------------------------------------------------------------------------------------
     def wait(self, what: str, condition: Callable[[Described], bool], limit: float = LIMIT) -> Described:
