@@ -163,6 +163,18 @@ _CONTAINERS: Final = (
         "            del error\n",
     ),
     Rule(
+        "4.2 what a user makes in its own control groups is not seen",
+        CGROUPS,
+        "            return group.stat(follow_symlinks=False).st_uid == self._owner\n",
+        "            return True\n",
+    ),
+    Rule(
+        "4.2 a container may own its control group",
+        CGROUPS,
+        "        if _CONTAINER.fullmatch(group.name):\n            return True\n",
+        "",
+    ),
+    Rule(
         "4.2 a doubt about control groups leaves a Pod unknown",
         CGROUPS,
         "        return Finding.UNKNOWN if self.doubts else Finding.CLEAN\n",

@@ -135,12 +135,6 @@ def test_an_empty_group_without_a_bundle_is_no_doubt(host: Host) -> None:
     assert host.look().doubts == ()
 
 
-@pytest.mark.parametrize(("user", "doubted"), [("1000", False), ("0", True)])
-def test_a_users_own_containers_are_not_looked_for(host: Host, user: str, doubted: bool) -> None:
-    host.group(f"user.slice/user-{user}.slice/user@{user}.service/user.slice/libpod-{ONE}.scope")
-    assert bool(host.look().doubts) is doubted
-
-
 def test_a_pod_lives_by_bundle_or_by_group(host: Host) -> None:
     assert host.look().pod(UID, containers_only=False) is Finding.CLEAN
     sandbox = {"annotations": {"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-uid": UID}}

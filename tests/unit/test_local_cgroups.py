@@ -11,6 +11,7 @@ from devward.cluster.evidence import Finding, SourceState
 
 UID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 ONE, TWO = "1" * 64, "2" * 64
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: owners")
 needs_non_root = pytest.mark.skipif(os.geteuid() == 0, reason="needs non-root: permissions bind")
 
 
@@ -134,6 +135,49 @@ def test_too_many_groups_are_doubt(tree: Tree, monkeypatch: pytest.MonkeyPatch) 
         tree.group(f"group{number}")
     found = tree.scan()
     assert ([doubt.code for doubt in found.doubts], found.state) == ([CgroupDoubt.TOO_MANY_GROUPS], SourceState.UNREADABLE)
+
+
+#: What systemd leaves to a user.
+OF_A_USER = "user.slice/user-1000.slice/user@1000.service"
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(["/".join("x" * 20)], id="too deep"),
+        pytest.param([f"group{number}" for number in range(20)], id="too many"),
+        pytest.param([f"pod{UID}"], id="a Pod's"),
+        pytest.param([f"kubepods/pod{UID}/{ONE}"], id="a Pod's with a container"),
+        pytest.param([f"user.slice/libpod-{ONE}.scope"], id="a container's"),
+    ],
+)
+def test_what_a_user_makes_in_its_own_groups_is_not_seen(tree: Tree, made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("devward.cluster.cgroups._MAX_GROUPS", 15)
+    tree.group(f"kubepods/pod{UID.replace('0', 'a')}")
+    for path in made:
+        tree.group(f"{OF_A_USER}/{path}", populated=True)
+    assert tree.scan() != (clean := CgroupScan(SourceState.READ, frozenset({UID.replace("0", "a")})))
+    for hierarchy in tree.hierarchies:
+        for directory, _, _ in os.walk(hierarchy / OF_A_USER):
+            os.chown(directory, 1000, 1000)
+    assert tree.scan() == clean
+
+
+@needs_root
+def test_a_container_that_owns_its_group_is_seen(tree: Tree) -> None:
+    tree.group(f"{SLICE}/cri-containerd-{ONE}.scope", populated=True)
+    for hierarchy in tree.hierarchies:
+        os.chown(hierarchy / SLICE / f"cri-containerd-{ONE}.scope", 100_000, 100_000)
+    assert tree.scan().pod_finding(UID, frozenset()) is Finding.HELD
+
+
+@needs_root
+def test_in_a_user_namespace_root_is_another(tree: Tree) -> None:
+    tree.group(f"{SLICE}/cri-containerd-{ONE}.scope", populated=True)
+    for directory, _, _ in os.walk(tree.root):
+        os.chown(directory, 65534, 65534)
+    assert tree.scan().pod_finding(UID, frozenset()) is Finding.HELD
 
 
 @needs_non_root

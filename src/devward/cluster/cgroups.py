@@ -2,6 +2,9 @@
 
 The kubelet makes a group for each Pod and removes it when the Pod is gone; runtimes make one for each container. With version 1 they are in
 several hierarchies at once, so two of them are read: one might be missing.
+
+Groups that belong to a user are left out, with all below them: systemd gives each user a subtree to make groups in (user@1000.service), and
+what a user can make there may not speak for a Pod, nor use up what a scan looks at. Kubelets and runtimes that make vNPUs are root's.
 """
 
 import os
@@ -83,6 +86,8 @@ def scan_cgroups(root: str = "/sys/fs/cgroup") -> CgroupScan:
 class _Scan:
     def __init__(self, root: str) -> None:
         self._root = root
+        #: Who owns the hierarchy that is read: root, or whom a user namespace shows as such.
+        self._owner = -1
         self._count = 0
         self._pods: set[str] = set()
         self._containers: dict[tuple[str, str], ContainerGroup] = {}
@@ -94,7 +99,7 @@ class _Scan:
             doubt = Doubt(CgroupDoubt.NOT_MOUNTED, self._root)
             return CgroupScan(SourceState.UNREADABLE, doubts=(doubt,))
         for hierarchy in hierarchies:
-            self._walk(hierarchy, "", 0)
+            self._enter(hierarchy)
         state = SourceState.UNREADABLE if self._doubts else SourceState.READ
         return CgroupScan(state, frozenset(self._pods), tuple(self._containers.values()), tuple(self._doubts))
 
@@ -107,19 +112,27 @@ class _Scan:
             if os.path.exists(f"{self._root}/{name}/cgroup.procs"):
                 yield f"{self._root}/{name}"
 
+    def _enter(self, hierarchy: str) -> None:
+        try:
+            self._owner = os.stat(hierarchy).st_uid
+        except OSError as error:
+            self._doubts.append(Doubt(CgroupDoubt.GROUP_UNREADABLE, hierarchy, error.errno or 0))
+            return
+        self._walk(hierarchy, "", 0)
+
     def _walk(self, path: str, pod_uid: str, depth: int) -> None:
         if depth > _DEEPEST:
             self._doubts.append(Doubt(CgroupDoubt.TOO_DEEP, path))
             return
         try:
             with os.scandir(path) as entries:
-                names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+                groups = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
             return
         except OSError as error:
             self._doubts.append(Doubt(CgroupDoubt.GROUP_UNREADABLE, path, error.errno or 0))
             return
-        for name in names:
+        for name in (group.name for group in groups if self._is_ours(group)):
             self._count += 1
             if self._count > _MAX_GROUPS:
                 if self._count == _MAX_GROUPS + 1:
@@ -134,6 +147,18 @@ class _Scan:
             if uid:
                 self._pods.add(uid)
             self._walk(below, uid or pod_uid, depth + 1)
+
+    def _is_ours(self, group: os.DirEntry[str]) -> bool:
+        """Whether a group counts. A container's may belong to the root of its user namespace: what is above it tells."""
+        if _CONTAINER.fullmatch(group.name):
+            return True
+        try:
+            return group.stat(follow_symlinks=False).st_uid == self._owner
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            self._doubts.append(Doubt(CgroupDoubt.GROUP_UNREADABLE, group.path, error.errno or 0))
+            return False
 
     def _add(self, group: ContainerGroup) -> None:
         key = (group.container_id, group.pod_uid)

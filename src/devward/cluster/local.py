@@ -6,7 +6,6 @@ all of them. A container that lives by its control group and has no bundle means
 
 import errno
 import math
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,8 +20,6 @@ from devward.cluster.uda import UdaScan, scan_uda
 from devward.cluster.vantage import lists_everybody, reads_everybody
 from devward.text import printable, quoted
 
-#: A user's own containers, whose bundles are in the user's home: their runtime may not make vNPUs.
-_OF_A_USER: Final = re.compile(r"/user\.slice/user-[1-9][0-9]*\.slice/", re.ASCII)
 _NAMED: Final = 20
 
 
@@ -172,5 +169,5 @@ def _runtime_doubts(bundles: BundleScan, version: str | None) -> list[Doubt]:
 
 def _without_bundle(cgroups: CgroupScan, bundles: BundleScan) -> list[Doubt]:
     known = {bundle.id for bundle in bundles.bundles}
-    missing = (group.path for group in cgroups.containers if group.container_id not in known and not _OF_A_USER.search(group.path))
+    missing = (group.path for group in cgroups.containers if group.container_id not in known)
     return [Doubt(LocalDoubt.CONTAINER_WITHOUT_BUNDLE, path) for path in missing if is_populated(path) is not False][:_NAMED]
