@@ -36,6 +36,7 @@ _SOURCES: Final = (
         'envelope.object("metadata").text("resourceVersion")',
     ),
     Rule("S1 nothing but a brace is behind the list", PODMEMORY, ' or text[at + 1 :].strip(_WHITE) != "}":', ":"),
+    Rule("4.4 that no vNPU is idle any more is judged", OWNERS, "if is_wanted or was_wanted or asked", "if is_wanted or asked"),
     Rule("4.5 a look before a destruction reads every Pod afresh", OWNERS, ", read_pods=parse_pod_list)", ")"),
     Rule("S1 another kind of object is no answer", ANSWER, 'if fields.text("kind") != kind or fields', "if fields"),
     Rule("S1 another version of the API is no answer", ANSWER, ' or fields.text("apiVersion") != version:', ":"),

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import ASKING, CHANGES, CONTROLS, RECLAIM_ACTIONS, RECLAIM_ROOM, RECONCILER, STATE
+from mutations.files import CHANGES, CONTROLS, INVENTORY, RECLAIM_ACTIONS, RECLAIM_ROOM, RECONCILER, STATE
 from mutations.rule import Rule
 
 
@@ -95,15 +95,17 @@ RULES: Final = (
     Rule("4.6 each change of mode or pause is audited", CHANGES, '    record.succeed(f"{member} is in force{what}")\n', ""),
     Rule(
         "4.6 where no vNPU is idle no Pods are listed",
-        ASKING,
-        "return any(vnpu.use is not Use.IN_USE for vnpu in picture.vnpus)",
+        INVENTORY,
+        "return any(vnpu.use is not Use.IN_USE for vnpu in self.vnpus)",
         "return True",
+        ("test_reclaim_verdict.py",),
     ),
     Rule(
         "4.6 while a vNPU may be idle Pods are listed",
-        ASKING,
-        "return any(vnpu.use is not Use.IN_USE for vnpu in picture.vnpus)",
-        "return any(vnpu.use is Use.IDLE for vnpu in picture.vnpus)",
+        INVENTORY,
+        "return any(vnpu.use is not Use.IN_USE for vnpu in self.vnpus)",
+        "return any(vnpu.use is Use.IDLE for vnpu in self.vnpus)",
+        ("test_reclaim_verdict.py",),
     ),
     Rule(
         "5 an administrator names a vNPU by its identity",

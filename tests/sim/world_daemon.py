@@ -30,7 +30,6 @@ from devward.npu.inventory import Picture, Unavailable, assess
 from devward.npu.memory import NO_MEMORY
 from devward.npu.pins import PinReport, Sight, judge
 from devward.reasons import Reason
-from devward.reclaim.asking import needs_pods
 from devward.reclaim.confirmation import Bounds
 from devward.reclaim.controls import Controls, Switch
 from devward.reclaim.limits import Rates
@@ -362,7 +361,7 @@ class Daemon:
         npus = Part(listed_at, self.picture)
         yield "listed"
         pins = self.pins()
-        is_asked = needs_pods(self.picture)
+        is_asked = self.picture.may_have_idle
         if not is_asked and not isinstance(asking, Whole):
             return Evidence(self.picture, pins, self._now())
         answers = {}

@@ -62,7 +62,7 @@ class FakeNpus:
     def vnpus(self) -> tuple[VnpuView, ...]:
         return self.units
 
-    def has_idle(self) -> bool:
+    def may_have_idle(self) -> bool:
         return self.idle
 
     @property

@@ -331,7 +331,9 @@ def test_as_soon_as_it_matters_looks_are_whole_again() -> None:
         assert listed == desk.clock.realtime_usec() - 9_000_000
         desk.is_wanted = False
         await desk.until(430)
-        assert (desk.whole, desk.light) == ([0, 120.5, 421], [60.5, 181, 241, 301, 361])
+        # The first look at which it does not matter any more is for the judge.
+        assert (desk.whole, desk.light) == ([0, 120.5, 181], [60.5, 241.5, 301.5, 361.5, 421.5])
+        assert [seen.is_asked for seen in desk.judge.seen] == [False, True, False]
         assert (desk.watcher.ownership.is_asked, desk.watcher.ownership.listed_usec) == (False, listed), "it is known when they were"
 
     run(main)

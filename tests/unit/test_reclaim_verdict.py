@@ -21,7 +21,7 @@ from devward.npu.pins import judge as judge_pins
 from devward.npu.views import Use, VnpuView
 from devward.npu.views import Verdict as ViewVerdict
 from devward.reasons import Reason
-from devward.reclaim.asking import ask_about, needs_pods
+from devward.reclaim.asking import ask_about
 from devward.reclaim.confirmation import Progress, step
 from devward.reclaim.look import Look, PinHold, Reach, container_key, take_look
 from devward.reclaim.reasons import SHIELDED, WHY_TEXT, Verdict, Why
@@ -492,7 +492,7 @@ def test_the_host_is_not_searched_for_what_is_or_may_be_pinned() -> None:
 
 
 def test_pods_are_listed_while_anything_is_or_may_be_idle() -> None:
-    assert needs_pods(picture())
-    assert needs_pods(picture(view(use=Use.UNKNOWN)))
-    assert not needs_pods(picture(view(use=Use.IN_USE)))
-    assert not needs_pods(Picture())
+    assert picture().may_have_idle
+    assert picture(view(use=Use.UNKNOWN)).may_have_idle
+    assert not picture(view(use=Use.IN_USE)).may_have_idle
+    assert not Picture().may_have_idle

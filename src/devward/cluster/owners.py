@@ -1,8 +1,8 @@
 """Looks at who owns the vNPUs of this host, keeps what that leaves, and says when to look again.
 
-While a vNPU is idle or pinned there is a whole look once a minute, and sooner where something changed. Otherwise nobody's Pods are asked
-for: the checkpoint is read once a minute, so that no Pod with a card goes by unseen, and every few minutes it is seen whether all the rest
-could be asked. Events only say "look again". Nothing waits for a look.
+While a vNPU is pinned, is idle or may be, there is a whole look once a minute, and sooner where something changed. Otherwise nobody's Pods
+are asked for: the checkpoint is read once a minute, so that no Pod with a card goes by unseen, and every few minutes it is seen whether all
+the rest could be asked. Events only say "look again". Nothing waits for a look.
 """
 
 import asyncio
@@ -133,6 +133,8 @@ class OwnersWatcher:
         #: The host was suspended, and no look has taken that into account yet.
         self._resumed = False
         self._seldom_at: float | None = None
+        #: Whether it mattered at the look before.
+        self._was_wanted = False
         #: When the latest look began, and when it was complete; what it was given of chance, and when the next one is due by that.
         self._began = self._looked_at = self._given = 0.0
         self._due_at: float | None = None
@@ -233,9 +235,10 @@ class OwnersWatcher:
                 self._seldom_at = None
                 await self._fail(Failure(Look.MEMORY_LOST.value, sentence(Look.MEMORY_LOST, "the file system does not answer")))
                 return
-            is_wanted = self._is_wanted()
-            now = self._clock.monotonic()
-            if is_wanted or asked or self._seldom_at is None or now - self._seldom_at >= self._pace.seldom:
+            is_wanted, now = self._is_wanted(), self._clock.monotonic()
+            # That it does not matter any more has to be judged, too: what was idle is in use, and what counted for it is void.
+            was_wanted, self._was_wanted = self._was_wanted, is_wanted
+            if is_wanted or was_wanted or asked or self._seldom_at is None or now - self._seldom_at >= self._pace.seldom:
                 self._seldom_at = now
                 await self._look(self._known, is_wanted=is_wanted)
             else:

@@ -59,6 +59,11 @@ class Picture:
     #: Of the boot that the library told of; empty where it told nothing.
     boot_id: str = ""
 
+    @property
+    def may_have_idle(self) -> bool:
+        """Whether some vNPU is idle, or may be: while none is, nothing could come of asking who owns them."""
+        return any(vnpu.use is not Use.IN_USE for vnpu in self.vnpus)
+
 
 def assess(said: Inventory | Unavailable, surroundings: Surroundings, memory: Memory, now_usec: int) -> tuple[Picture, Memory]:
     """Return what is to be published, and what to hand over at the next look."""

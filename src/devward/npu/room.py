@@ -91,11 +91,9 @@ class NpuRoom:
 
         return self._watcher.picture if self._watcher is not None else Picture(in_doubt=True)
 
-    def has_idle(self) -> bool:
-        """Whether there is a vNPU that the driver calls idle."""
-        from devward.npu.views import Use
-
-        return any(vnpu.use is Use.IDLE for vnpu in self.vnpus())
+    def may_have_idle(self) -> bool:
+        """Whether there is a vNPU that is idle, or may be."""
+        return self._watcher.picture.may_have_idle if self._watcher is not None else False
 
     async def witness(self, vnpus: "tuple[AskedVnpu, ...]", runtime: str | None) -> "Statement | Unavailable":
         """Have the broker say what the host shows; as BrokerClient.witness()."""

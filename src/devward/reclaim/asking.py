@@ -44,10 +44,5 @@ def ask_about(picture: Picture, pins: PinReport | None, last: Mapping[str, Judge
     )
 
 
-def needs_pods(picture: Picture) -> bool:
-    """Whether a look has to list Pods: while no vNPU is idle, or may be, nothing could come of it."""
-    return any(vnpu.use is not Use.IN_USE for vnpu in picture.vnpus)
-
-
 def _may_decide(last: Judgement | None) -> bool:
     return last is None or last.verdict in _COUNTING or last.verdict is Verdict.IN_USE or last.reason in _BY_HOST
