@@ -120,7 +120,21 @@ RULES: Final = (
         "        if pod is None:\n            self._claim",
     ),
     Rule("4.3 a Pod that mounts /dev protects every card", PODLIST, "return self.mounts_devices or any(", "return any("),
-    Rule("4.3 the mount of a device's own node counts", PODLIST, " or _NPU_NODE.fullmatch(clean) is not None", ""),
+    Rule("4.3 the mount of a device's own node counts", PODLIST, " or _NPU_NODE.fullmatch(path) is not None", ""),
+    Rule(
+        "4.3 a Pod that mounts a vNPU has it",
+        PODS,
+        "        by_node = self._cards.of_vnpus(pod.mounted_vnpus)\n",
+        "        by_node = frozenset[int]()\n",
+    ),
+    Rule("4.3 a mounted vNPU of no known card may be on any", CARDS, " if all(found.values()) else self.all", ""),
+    Rule(
+        "4.3 a Pod that is handed a node has it",
+        PODS,
+        "            by_node |= own\n",
+        "            pass\n",
+    ),
+    Rule("4.3 a mounted vNPU is remembered", PODS, " | by_environment | by_node,", " | by_environment,"),
     Rule(
         "4.3 a privileged Pod spares what a clean scan clears",
         PODS,

@@ -71,7 +71,7 @@ _SOURCES: Final = (
     Rule(
         "4.2 what sets the variables counts, whatever its resource is called",
         CHECKPOINT,
-        'not is_npu and not any(variable in (row.response or b"") for variable in _VARIABLES)',
+        'not is_npu and not any(sign in (row.response or b"") for sign in _SIGNS)',
         "not is_npu",
     ),
     Rule(
@@ -80,11 +80,29 @@ _SOURCES: Final = (
         "    return Allocation(cards, template)\n",
         "    return Allocation(None, template)\n",
     ),
-    Rule("4.2 an answer that names devices otherwise may be any card", ALLOCATION, "    if not is_plain:\n", "    if is_plain is None:\n"),
+    Rule(
+        "4.3 an answer that names a node hands over what is there",
+        ALLOCATION,
+        "                hands_over |= any(_has_node(path) for _, path in fields(_bytes(value)) if isinstance(path, bytes))\n",
+        "                pass\n",
+    ),
+    Rule(
+        "4.3 an answer with names of CDI may hand over what is there",
+        ALLOCATION,
+        "                hands_over |= number == _CDI_DEVICES\n",
+        "",
+    ),
+    Rule("4.2 a resource that hands out nodes counts, whatever it is called", CHECKPOINT, ', *NPU_NODES, b"ascend.com/")', ")"),
+    Rule(
+        "4.2 an answer that names devices otherwise may be any card",
+        ALLOCATION,
+        "    if hands_over or not is_plain:\n",
+        "    if is_plain is None:\n",
+    ),
     Rule(
         "4.2 an answer that cannot be decoded may be any card",
         ALLOCATION,
-        "        return Allocation(None, oddity=Oddity.UNDECODABLE)\n",
+        "        return Allocation(None, oddity=Oddity.UNDECODABLE, hands_over=_has_node(response))\n",
         "        return Allocation(frozenset({0}))\n",
     ),
     Rule(
@@ -96,7 +114,7 @@ _SOURCES: Final = (
     Rule(
         "4.2 every Pod that was seen with cards is remembered",
         PODS,
-        "        self._remember(pod.uids, resolution.named | by_environment, resolution.resources)\n",
+        "        self._remember(pod.uids, resolution.named | by_environment | by_node, resolution.resources)\n",
         "",
     ),
     Rule("4.2 cards once seen are not lost", PODS, "seen = cards if before is None else cards | before.cards", "seen = cards"),

@@ -254,6 +254,21 @@ def test_a_resource_of_another_name_that_gives_npus_counts(envs: dict[str, str],
     assert [(entry.resource, entry.allocation.cards) for entry in found.entries] == [("example.com/npu", cards)]
 
 
+@pytest.mark.parametrize(
+    "more", [{"devices": ["/dev/vdavinci148"]}, {"devices": ["/dev/davinci3"]}, {"cdi_devices": ["ascend.com/vnpu=148"]}]
+)
+def test_a_resource_of_another_name_that_hands_out_a_node_counts(more: dict[str, list[str]]) -> None:
+    found = parsed(Allocated("p", ("0",), response({}, **more), resource="example.com/nodes"))
+    assert [(entry.resource, entry.allocation.cards, entry.allocation.hands_over) for entry in found.entries] == [
+        ("example.com/nodes", None, True)
+    ]
+
+
+@pytest.mark.parametrize("more", [{"devices": ["/dev/davinci_manager", "/dev/kvm"]}, {"cdi_devices": ["vendor.com/gpu=1"]}])
+def test_another_resource_that_hands_out_something_else_does_not_count(more: dict[str, list[str]]) -> None:
+    assert parsed(Allocated("p", ("0",), response({}, **more), resource="example.com/nodes")).others == 1
+
+
 @pytest.mark.parametrize("value", ["", "void"])
 def test_another_resource_that_gives_no_npu_does_not_count(value: str) -> None:
     found = parsed(Allocated("p", ("0",), response({"ASCEND_VISIBLE_DEVICES": value}), resource="example.com/other"))

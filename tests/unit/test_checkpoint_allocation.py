@@ -82,6 +82,26 @@ def test_what_cannot_be_told_is_all_cards(answer: bytes | None, oddity: Oddity) 
     assert (found.cards, found.oddity) == (None, oddity)
 
 
+@pytest.mark.parametrize(
+    ("answer", "hands_over"),
+    [
+        (GOOD, False),
+        (GOOD + GOOD, False),
+        (GOOD + field(6, "x"), False),
+        (GOOD[:-1], False),
+        (response({DEVICES: "0"}, devices=["/dev/davinci_manager"]), False),
+        (response({DEVICES: "0"}, devices=["/dev/davinci3"]), True),
+        (response({}, devices=["/dev/kvm", "/dev/vdavinci148"]), True),
+        (response({}, cdi_devices=["example.com/any=1"]), True),
+        (GOOD + field(2, field(1, "/dev/x") + field(2, "/dev/vdavinci148")), True),
+        (GOOD + field(2, field(1, "/usr/local") + varint(3 << 3) + varint(1)), False),
+        (response({}, devices=["/dev/vdavinci148"]) + b"\xff", True),
+    ],
+)
+def test_what_names_a_node_hands_over_what_is_there(answer: bytes, hands_over: bool) -> None:
+    assert read_allocation(answer).hands_over is hands_over
+
+
 def test_a_template_is_told_where_the_cards_are_not() -> None:
     found = read_allocation(response({DEVICES: "all", "ASCEND_VNPU_SPECS": TEMPLATE}))
     assert found == Allocation(None, TEMPLATE, Oddity.UNREADABLE)

@@ -1,5 +1,7 @@
 """Who claims a card: each rule alone, and what it holds against."""
 
+from dataclasses import replace
+
 import pytest
 
 from devward.cluster.claims import Bounds, ClaimReason, KnownCard, Standing
@@ -435,7 +437,7 @@ PRIVILEGED = {"securityContext": {"privileged": True}}
         {"spec": {"ephemeralContainers": [{"name": "x", **PRIVILEGED}]}, "containers": [container(npus=None)]},
         *(
             {"spec": {"volumes": [{"name": "v", "hostPath": {"path": path}}]}, "containers": [container(npus=None)]}
-            for path in ("/dev", "/dev/", "/", "//dev", "/var/../dev", "/dev/davinci0", "/dev/vdavinci100")
+            for path in ("/dev", "/dev/", "/", "//dev", "/var/../dev", "/dev/davinci0")
         ),
     ],
 )
@@ -447,6 +449,39 @@ def test_a_pod_that_may_open_every_device_protects_every_card_until_a_scan_is_cl
     ended_one = pod(phase="Succeeded", states={}, **more)  # type: ignore[arg-type]
     assert standings(Desk().look(ended_one)) == (NONE, NONE)
     assert standings(Desk().look(ended_one, host=alive())) == (PROTECTED, PROTECTED)
+
+
+def mounting(path: str, **more: object) -> object:
+    return pod(spec={"volumes": [{"name": "v", "hostPath": {"path": path}}]}, containers=[container(npus=None)], **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("states", [{"main": RUNNING}, FAILING, {}])
+@pytest.mark.parametrize(
+    ("path", "if_clean"),
+    [
+        ("/dev/vdavinci100", (PROTECTED, NONE)),
+        ("/dev//vdavinci131", (NONE, PROTECTED)),
+        # On no card of this host.
+        ("/dev/vdavinci140", (PROTECTED, PROTECTED)),
+        ("/dev/vdavinci5", (PROTECTED, PROTECTED)),
+        ("/dev/davinci0", (NONE, NONE)),
+    ],
+)
+def test_a_pod_that_mounts_a_vnpu_has_it_though_nothing_of_it_lives(path: str, if_clean: object, states: object) -> None:
+    desk = Desk()
+    claims = desk.look(mounting(path, states=states))  # type: ignore[arg-type]
+    assert standings(claims) == (PROTECTED, PROTECTED)
+    assert tuple(card.standing_if_clean for card in claims.cards) == if_clean
+    # Nor when the API server forgets it.
+    assert standings(desk.look()) == if_clean
+    assert standings(Desk().look(mounting(path, phase="Succeeded", states={}))) == (NONE, NONE)  # type: ignore[arg-type]
+
+
+def test_a_pod_that_is_handed_a_node_takes_it_up_at_each_attempt() -> None:
+    plain = pod(states=FAILING, containers=[container(npus=None)])
+    assert standings(Desk().look(plain, given=[given(resource="example.com/nodes")])) == (CANDIDATE, CANDIDATE)
+    handed = replace(given(resource="example.com/nodes"), hands_over=True)
+    assert standings(Desk().look(plain, given=[handed])) == (PROTECTED, PROTECTED)
 
 
 def test_a_clean_scan_lifts_nothing_but_that() -> None:

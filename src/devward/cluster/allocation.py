@@ -21,11 +21,12 @@ _LENGTH: Final = 2
 _FOUR_BYTES: Final = 5
 
 _ENVS: Final = 1
-_DEVICES: Final = 3
+#: Mounts and devices name files of the host.
+_WITH_FILES: Final = frozenset({2, 3})
 _CDI_DEVICES: Final = 5
 _KNOWN: Final = frozenset({1, 2, 3, 4, 5})
 #: Nodes of cards and of vNPUs: /dev/davinci3, /dev/vdavinci148. Those that all containers share (/dev/davinci_manager) name no card.
-_NPU_NODES: Final = tuple(f"davinci{digit}".encode() for digit in range(10))
+NPU_NODES: Final = tuple(f"davinci{digit}".encode() for digit in range(10))
 
 
 class Oddity(StrEnum):
@@ -53,6 +54,8 @@ class Allocation:
     template: str = ""
     #: Why `cards` is None.
     oddity: Oddity | None = None
+    #: The container is handed an NPU, or may be, that is there already: each attempt to start it takes up the same.
+    hands_over: bool = False
 
 
 class WireError(ValueError):
@@ -64,30 +67,34 @@ def read_allocation(response: bytes | None) -> Allocation:
     if not response:
         return Allocation(None, oddity=Oddity.EMPTY)
     variables: dict[str, str] = {}
-    is_plain = True
+    is_plain, hands_over = True, False
     try:
         for number, value in fields(response):
             if number == _ENVS:
                 key, text = _map_entry(value)
                 is_plain &= key not in variables
                 variables[key] = text
-            elif number == _DEVICES:
-                is_plain &= not any(node in path for _, path in fields(_bytes(value)) if isinstance(path, bytes) for node in _NPU_NODES)
+            elif number in _WITH_FILES:
+                hands_over |= any(_has_node(path) for _, path in fields(_bytes(value)) if isinstance(path, bytes))
             elif number in _KNOWN:
                 # A name of CDI may stand for any device.
                 _bytes(value)
-                is_plain &= number != _CDI_DEVICES
+                hands_over |= number == _CDI_DEVICES
             else:
                 is_plain = False
     except WireError:
-        return Allocation(None, oddity=Oddity.UNDECODABLE)
+        return Allocation(None, oddity=Oddity.UNDECODABLE, hands_over=_has_node(response))
     template = variables.get(TEMPLATE_VARIABLE, "")
-    if not is_plain:
-        return Allocation(None, template, Oddity.OTHER_FORM)
+    if hands_over or not is_plain:
+        return Allocation(None, template, Oddity.OTHER_FORM, hands_over)
     cards = visible_cards(variables.get(DEVICES_VARIABLE, ""))
     if not cards:
         return Allocation(None, template, Oddity.UNREADABLE if cards is None else Oddity.NOT_NAMED)
     return Allocation(cards, template)
+
+
+def _has_node(data: bytes) -> bool:
+    return any(node in data for node in NPU_NODES)
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

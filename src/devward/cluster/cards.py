@@ -11,6 +11,7 @@ from devward.cluster.annotations import Named
 from devward.cluster.bundle import visible_cards
 from devward.cluster.claims import Allocation, ClaimReason, KnownCard, Remembered
 from devward.cluster.podlist import RESOURCE_PREFIX, Container, Pod
+from devward.npu.numbering import window
 
 #: Resources that go with the one for devices, and have no devices of their own.
 _ACCOMPANYING = ("-memory", "-core")
@@ -29,6 +30,11 @@ class Cards:
     def of_dies(self, dies: frozenset[str]) -> frozenset[int]:
         """Return the cards of these die ids."""
         return frozenset(card.phy for card in self.known if card.die in dies)
+
+    def of_vnpus(self, vdevs: frozenset[int]) -> frozenset[int]:
+        """Return the cards that vNPUs of these ids are on; all where one cannot be on any of them."""
+        found = {vdev: {phy for phy in self.all if vdev in window(phy)} for vdev in vdevs}
+        return frozenset().union(*found.values()) if all(found.values()) else self.all
 
     def of_resource(self, resource: str) -> frozenset[int]:
         """Return every card that a resource can mean: all but those that are known to be of another one."""

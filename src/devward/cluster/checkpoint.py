@@ -17,7 +17,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
 
-from devward.cluster.allocation import DEVICES_VARIABLE, TEMPLATE_VARIABLE, Allocation, Oddity, read_allocation
+from devward.cluster.allocation import DEVICES_VARIABLE, NPU_NODES, TEMPLATE_VARIABLE, Allocation, Oddity, read_allocation
 from devward.cluster.checksum import Row, checksum
 from devward.cluster.evidence import Doubt
 from devward.text import printable
@@ -31,7 +31,8 @@ _NPU_PREFIX: Final = "huawei.com/"
 _ENTRY_KEYS: Final = frozenset({"PodUID", "ContainerName", "ResourceName", "DeviceIDs", "AllocResp"})
 #: As Go writes an int64: no plus sign, no leading zero.
 _NODE: Final = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
-_VARIABLES: Final = (DEVICES_VARIABLE.encode(), TEMPLATE_VARIABLE.encode())
+#: Without one of these an answer has nothing to do with NPUs. The last is of the names under which CDI knows them.
+_SIGNS: Final = (DEVICES_VARIABLE.encode(), TEMPLATE_VARIABLE.encode(), *NPU_NODES, b"ascend.com/")
 
 
 class Defect(StrEnum):
@@ -348,10 +349,10 @@ def _require_keys(rows: list[Row]) -> None:
 def _entry(row: Row) -> Entry | None:
     """Return the entry of an NPU resource; None for one of another resource."""
     is_npu = is_npu_resource(row.resource)
-    if not is_npu and not any(variable in (row.response or b"") for variable in _VARIABLES):
+    if not is_npu and not any(sign in (row.response or b"") for sign in _SIGNS):
         return None
     allocation = read_allocation(row.response)
-    # HAMi's resources can be renamed: what sets the variables counts, whatever it is called.
+    # HAMi's resources can be renamed, and any plugin can hand out a node: what the answer says counts, whatever the resource is called.
     if not is_npu and allocation.oddity is Oddity.NOT_NAMED and not allocation.template:
         return None
     return Entry(row.pod_uid, row.container, row.resource, _once(row.device_ids), allocation)

@@ -42,6 +42,8 @@ class Allocation:
     #: The kubelet's own choice, which says nothing about the card that was given. For people.
     device_ids: frozenset[str] = frozenset()
     template: str = ""
+    #: It may be what was there already, which each attempt to start the container takes up again.
+    hands_over: bool = False
 
 
 class HostEvidence(Protocol):
@@ -87,6 +89,8 @@ class ClaimReason(StrEnum):
     ENDED_BUT_ALIVE = "ended-but-alive"
     SOFT_SPLIT = "soft-split"
     NAMED_IN_ENVIRONMENT = "named-in-environment"
+    #: Not made for its container by the runtime, but there before, and taken up again by each attempt.
+    NAMED_BY_NODE = "named-by-node"
     PRIVILEGED = "privileged"
     ONLY_IN_CHECKPOINT = "only-in-checkpoint"
     ONLY_REMEMBERED = "only-remembered"
@@ -117,6 +121,7 @@ REASON_TEXT: Final[Mapping[ClaimReason, str]] = {
     ClaimReason.ENDED_BUT_ALIVE: "The Pod has ended by its phase, and lives on this host; look for its containers.",
     ClaimReason.SOFT_SPLIT: "The Pod shares its card in hami-core mode, without a vNPU.",
     ClaimReason.NAMED_IN_ENVIRONMENT: "A container names cards in its environment that it did not request; let it request them.",
+    ClaimReason.NAMED_BY_NODE: "The Pod names device nodes of NPUs that are there already, and takes them up at each attempt to start.",
     ClaimReason.PRIVILEGED: "The Pod may open any device; only a clean scan of descriptors tells that it does not.",
     ClaimReason.ONLY_IN_CHECKPOINT: "The kubelet's checkpoint has devices for a Pod that the API server does not know.",
     ClaimReason.ONLY_REMEMBERED: "The Pod was seen with devices since boot, and the API server does not know it any more.",

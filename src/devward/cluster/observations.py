@@ -91,6 +91,7 @@ _PROTECTING: Final = (
     ClaimReason.ENDED_BUT_ALIVE,
     ClaimReason.SOFT_SPLIT,
     ClaimReason.NAMED_IN_ENVIRONMENT,
+    ClaimReason.NAMED_BY_NODE,
     ClaimReason.PRIVILEGED,
     ClaimReason.ONLY_IN_CHECKPOINT,
     ClaimReason.ONLY_REMEMBERED,

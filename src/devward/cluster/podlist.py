@@ -30,6 +30,7 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 _HASH: Final = "kubernetes.io/config.hash"
 _KEPT: Final = (RESOURCE_PREFIX, "hami.io/")
 _NPU_NODE: Final = re.compile(r"/dev/v?davinci[0-9]*", re.ASCII)
+_VNPU_NODE: Final = re.compile(r"/dev/vdavinci([0-9]{1,9})", re.ASCII)
 
 
 class ContainerKind(StrEnum):
@@ -118,6 +119,8 @@ class Pod:
     controller: Controller | None = None
     #: It mounts the host's /dev, or a node of an NPU from there.
     mounts_devices: bool = False
+    #: vNPUs whose nodes it mounts, by their ids.
+    mounted_vnpus: frozenset[int] = frozenset()
     #: It has claims of dynamic resource allocation.
     has_resource_claims: bool = False
     #: What its annotations say about cards; read once, since a Pod may be looked at for as long as it stays as it is.
@@ -192,6 +195,7 @@ def read_pod(item: Fields, node: str) -> Pod:
     if spec.text("nodeName") != node:
         raise AnswerError(AnswerProblem.OTHER_NODE, f"Pod {uid} is of node {spec.text('nodeName')!r}, not {node!r}")
     annotations = metadata.texts("annotations")
+    paths = [path for volume in spec.objects("volumes") if (path := _host_path(volume))]
     return Pod(
         uid=uid,
         namespace=metadata.needed("namespace"),
@@ -204,7 +208,8 @@ def read_pod(item: Fields, node: str) -> Pod:
         static_uids=_static_uids(annotations),
         # That of a mirror is the Node.
         controller=_controller(metadata) if _MIRROR not in annotations else None,
-        mounts_devices=any(_is_devices(_host_path(volume)) for volume in spec.objects("volumes")),
+        mounts_devices=any(map(_is_devices, paths)),
+        mounted_vnpus=frozenset(int(found[1]) for path in paths if (found := _VNPU_NODE.fullmatch(path))),
         has_resource_claims=bool(spec.objects("resourceClaims")),
     )
 
@@ -229,14 +234,12 @@ def _static_uids(annotations: Mapping[str, str]) -> frozenset[str]:
 
 
 def _host_path(volume: Fields) -> str:
-    return volume.object("hostPath").text("path")
+    path = volume.object("hostPath").text("path")
+    return "/" + posixpath.normpath(path).lstrip("/") if path else ""
 
 
 def _is_devices(path: str) -> bool:
-    if not path:
-        return False
-    clean = "/" + posixpath.normpath(path).lstrip("/")
-    return clean in ("/", "/dev") or _NPU_NODE.fullmatch(clean) is not None
+    return path in ("/", "/dev") or _NPU_NODE.fullmatch(path) is not None
 
 
 def _containers(spec: Fields) -> Iterator[Container]:

@@ -113,9 +113,15 @@ class _Look:
         by_environment = frozenset[int]().union(*(environment_cards(container, self._cards) for container in named))
         if by_environment:
             self._claim(pod.uid, by_environment, Judgement(Standing.PROTECTED, ClaimReason.NAMED_IN_ENVIRONMENT))
+        by_node = self._cards.of_vnpus(pod.mounted_vnpus)
+        if any(allocation.hands_over for allocation in allocations):
+            by_node |= own
+        if by_node:
+            # Also where nothing of it lives: a Pod that cannot be started takes up the same vNPU again.
+            self._claim(pod.uid, by_node, Judgement(Standing.PROTECTED, ClaimReason.NAMED_BY_NODE))
         if pod.is_privileged:
             self._claim(pod.uid, self._cards.all, Judgement(Standing.PROTECTED, ClaimReason.PRIVILEGED), unless_clean=True)
-        self._remember(pod.uids, resolution.named | by_environment, resolution.resources)
+        self._remember(pod.uids, resolution.named | by_environment | by_node, resolution.resources)
 
     def _resolve(self, pod: Pod, allocations: Collection[Allocation]) -> Resolution:
         seen = frozenset[int]().union(*(known.cards for uid in pod.uids if (known := self._before.pods.get(uid))))

@@ -278,6 +278,10 @@ _CLAIMS: Final = {
         _POD,
         _step("Let its container request the NPU as a resource, or take ASCEND_VISIBLE_DEVICES out of its environment."),
     ),
+    "named-by-node": (
+        _POD,
+        _step("Let the Pod request its NPU as a resource of HAMi's, or delete the Pod: while it is there its NPUs stay."),
+    ),
     "privileged": (_FINE, _step("If the Pod needs no device of the host, let it be unprivileged, and without the host's /dev.")),
     **_each("only-in-checkpoint only-remembered", _step("It ends when this host shows nothing of the Pod any more."), _CONTAINERS),
 }
