@@ -70,6 +70,8 @@ class World:
     unknowns: tuple[Unknown, ...] = ()
     claimants: tuple[Claimant, ...] = ()
     containers: tuple[ContainerSight, ...] = ()
+    #: Groups of vNPUs, by their names.
+    vgroups: dict[str, int] = field(default_factory=dict)
     is_deferred: bool = False
     has_kubelet: bool = True
     is_asked: bool = True
@@ -193,7 +195,8 @@ class Scene:
         vnpus = tuple(map(view_of, world.vnpus))
         cards = tuple(card_view(card.phy, card.die, card=card.phy) for card in world.cards)
         nodes = {one.name: Node(4711, 1, 236, one.vdev) for one in world.vnpus}
-        return Picture(cards, vnpus, nodes=nodes, boot_id=BOOT_ID, lasting={one.name: f"lasting-{one.identity}" for one in world.vnpus})
+        lasting = {one.name: f"lasting-{one.identity}" for one in world.vnpus}
+        return Picture(cards, vnpus, nodes=nodes, boot_id=BOOT_ID, lasting=lasting, vgroups=world.vgroups)
 
     def seen(self) -> Seen:
         """Return what a look gives now."""

@@ -12,7 +12,7 @@ from devward.reclaim.asking import ask_about
 from devward.reclaim.confirmation import Progress, step
 from devward.reclaim.contract import Chosen, Go, Prepared, decide, kept_since, prepare
 from devward.reclaim.controls import Controls, permission
-from devward.reclaim.history import History, act, see
+from devward.reclaim.history import Attempt, History, act, see
 from devward.reclaim.kept import from_values, to_values
 from devward.reclaim.limits import Breaker, Due, Spent, begin_cycle, choose, due, release, spend, watch_look
 from devward.reclaim.look import Look, VnpuFacts
@@ -114,7 +114,7 @@ class Core:
         assert self._prepared is not None
         one = self._prepared.chosen.due
         aftermath = meant(said)
-        self._history, _ = act(self._history, one.identity, "made-up", aftermath.result, at=at, at_usec=1)
+        self._history, _ = act(self._history, one.identity, Attempt("made-up", at, ""), aftermath.result, at_usec=1)
         self.is_forbidden = self.is_forbidden or aftermath.forbids
         self._progress = conclude(self._progress, one.identity, aftermath, at)
 

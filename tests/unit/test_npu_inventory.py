@@ -380,6 +380,13 @@ def test_another_vnpu_of_the_same_id_is_a_new_one(change: str) -> None:
     assert after.vnpus[0].first_seen_usec == LATER
 
 
+@pytest.mark.parametrize(
+    ("name", "vgroup", "told"), [("310P3", 2, {"v0100": 2}), ("310P3", 0, {"v0100": 0}), ("310P3", None, {}), ("910B3", 0, {})]
+)
+def test_a_group_is_told_of_chips_that_have_groups(name: str, vgroup: int | None, told: dict[str, int]) -> None:
+    assert looks(inventory(chip(0, chip_name=name, vnpus=(replace(vnpu(100), vgroup=vgroup),)))).vgroups == told
+
+
 @pytest.mark.parametrize("change", SAME)
 def test_what_cannot_be_told_at_the_moment_makes_no_new_vnpu_and_vouches_for_none(change: str) -> None:
     said = inventory(chip(0, 100))

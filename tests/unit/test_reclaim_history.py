@@ -13,7 +13,7 @@ from devward.npu.vnpu_cfg import Record, parse
 from devward.reclaim.aftermath import Result, called, refused, unanswered
 from devward.reclaim.confirmation import Progress
 from devward.reclaim.counters import Counters, of_destruction, of_look
-from devward.reclaim.history import MAX_ENTRIES, Fate, Gone, History, act, see
+from devward.reclaim.history import MAX_ENTRIES, Attempt, Fate, Gone, History, act, see
 from devward.reclaim.look import PinHold
 from devward.reclaim.reasons import Verdict
 from devward.reclaim.record import evidence, recreate_line
@@ -37,7 +37,7 @@ class Chronicle:
         return list(went)
 
     def act(self, result: Result, after: float = 1.0) -> list[Gone]:
-        self.history, went = act(self.history, MINE, "r-1", result, at=self.desk.now + after, at_usec=77)
+        self.history, went = act(self.history, MINE, Attempt("r-1", self.desk.now + after, "npu-smi ..."), result, at_usec=77)
         return list(went)
 
 
@@ -66,7 +66,7 @@ def test_an_outcome_that_was_not_known_is_told_by_the_next_look() -> None:
     told.look()
     assert told.act(Result.UNKNOWN) == []
     (gone,) = told.look(vnpus=())
-    assert (gone.fate, gone.request_id) == (Fate.DESTROYED, "r-1")
+    assert (gone.fate, gone.request_id, gone.recreate) == (Fate.DESTROYED, "r-1", "npu-smi ...")
     assert told.history.attempts == {}
 
 

@@ -52,6 +52,10 @@ def on(*phys: int) -> World:
     return World(vnpus=tuple(vnpu_of(100 + 16 * phy) for phy in phys))
 
 
+#: Makes the first vNPU again.
+AGAIN = "npu-smi set -t create-vnpu -i 0 -c 0 -f vir05_1c_8g -v 100"
+
+
 # --- what must be ---------------------------------------------------------------------------------------------------------
 def test_an_orphan_is_destroyed_after_its_wait_in_the_order_of_the_contract(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
@@ -68,7 +72,8 @@ def test_an_orphan_is_destroyed_after_its_wait_in_the_order_of_the_contract(play
         intent, success = scene.records("vnpu-reclaim")
         assert intent["DEVWARD_REQUEST_ID"] == success["DEVWARD_REQUEST_ID"] == [scene.world.asked[0][1]]
         evidence = json.loads(intent["DEVWARD_EVIDENCE"][0])
-        assert evidence["recreate"].startswith("npu-smi set -t create-vnpu")
+        assert evidence["recreate"] == AGAIN
+        assert success["MESSAGE"] == [f"vNPU 100 (vir05_1c_8g) of card p000 was destroyed; to make it again: {AGAIN}"]
         assert {"identity", "card", "host", "sources", "unknown", "confirmations", "seconds_ago"} <= evidence.keys()
         assert scene.world.told == [(100, 0, scene.world.asked[0][1])]
         assert scene.verdict() == ""
@@ -726,8 +731,23 @@ def test_one_of_which_it_is_not_known_and_that_is_gone_then_was_destroyed(play: 
         await scene.look()
         assert [gone.fate for gone in scene.reconciler.history.gone] == [Fate.DESTROYED]
         assert scene.world.told == [(100, 0, scene.world.asked[0][1])]
+        # What is on record of it is put right, under the same request.
+        assert scene.outcomes() == [("intent", ""), ("failure", "no-answer"), ("success", "")]
+        _, failure, success = scene.records("vnpu-reclaim")
+        assert failure["MESSAGE"][0].endswith(f" Should it be gone, this makes it again: {AGAIN}")
+        assert success["MESSAGE"] == [f"vNPU 100 (vir05_1c_8g) of card p000 was destroyed after all: it is gone. To make it again: {AGAIN}"]
+        assert success["DEVWARD_REQUEST_ID"] == [scene.world.asked[0][1]]
+        assert json.loads(success["DEVWARD_EVIDENCE"][0])["recreate"] == AGAIN
 
     play(test)
+
+
+def test_the_line_that_makes_it_again_has_the_group_where_there_are_groups(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        await scene.wait(720)
+        assert json.loads(scene.records("vnpu-reclaim")[0]["DEVWARD_EVIDENCE"][0])["recreate"] == f"{AGAIN} -g 2"
+
+    play(test, World(vgroups={"v0100": 2}))
 
 
 def test_a_refusal_of_the_broker_about_the_vnpu_begins_its_wait_anew(play: Callable[..., None]) -> None:
@@ -1032,7 +1052,8 @@ def test_one_that_vanishes_under_its_owner_is_told(play: Callable[..., None]) ->
         await scene.look()
         scene.world.vnpus = ()
         await scene.look()
-        assert len(scene.records("vnpu-vanished")) == 1
+        (told,) = scene.records("vnpu-vanished")
+        assert json.loads(told["DEVWARD_EVIDENCE"][0])["containers"] == ["k8s.io/c1"]
 
     play(test, World(containers=(holder(),)))
 

@@ -25,7 +25,7 @@ from devward.reclaim.confirmation import Bounds, Pace, Progress, step
 from devward.reclaim.contract import Chosen, Go, Refuse, decide, prepare
 from devward.reclaim.controls import Controls, ReclaimMode, Switch, permission
 from devward.reclaim.counters import Counters, of_destruction, of_look
-from devward.reclaim.history import Fate, History, act, see
+from devward.reclaim.history import Attempt, Fate, History, act, see
 from devward.reclaim.limits import Breaker, Held, Rates, Spent, begin_cycle, choose, due, spend, watch_look
 from devward.reclaim.look import Interruption, Look, take_look
 from devward.reclaim.reasons import Verdict, Why
@@ -145,9 +145,8 @@ class Cycles:
         self.controls = replace(self.controls, is_forbidden=self.controls.is_forbidden or aftermath.forbids)
         self.progress = conclude(self.progress, chosen.due.identity, aftermath, snapshot.at + 1)
         self.counters += of_destruction(aftermath)
-        self.history, _ = act(
-            self.history, chosen.due.identity, "r", aftermath.result, at=snapshot.at + 1, at_usec=snapshot.at_usec + 1_000_000
-        )
+        attempt = Attempt("r", snapshot.at + 1, "")
+        self.history, _ = act(self.history, chosen.due.identity, attempt, aftermath.result, at_usec=snapshot.at_usec + 1_000_000)
 
     @staticmethod
     def expected(vdev: int) -> Expected:

@@ -50,7 +50,7 @@ def family_of(chip: str, existing: frozenset[str]) -> Family:
 
     Modules with a 310P (Atlas 200I SoC) are told from cards by their node `xsmem_dev`, and by having none for the memory of cards.
     """
-    name = chip.rpartition(" ")[2].removeprefix("Ascend")
+    name = _model(chip)
     if name.startswith("310B"):
         return _310B
     if name == "310":
@@ -58,6 +58,15 @@ def family_of(chip: str, existing: frozenset[str]) -> Family:
     if name.startswith("310P") and "xsmem_dev" in existing and "devmm_svm" not in existing:
         return _310
     return _950 if name.startswith("95") else _SERVER
+
+
+def has_vgroups(chip: str) -> bool:
+    """Whether the vNPUs of a chip of this name are in groups that its owner chooses. Others answer 0 for the group, which means none."""
+    return _model(chip).startswith("310P")
+
+
+def _model(chip: str) -> str:
+    return chip.rpartition(" ")[2].removeprefix("Ascend")
 
 
 @dataclass(frozen=True, slots=True)

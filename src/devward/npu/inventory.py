@@ -14,6 +14,7 @@ from devward.model import Finding, Identity
 from devward.npu.chips import ID_LIMIT, Host, faults, identity_of, is_not_offered, node_fault, oddities, said_of
 from devward.npu.complaints import Complaints, Fault
 from devward.npu.facts import Aspect, Chip, Inventory, Mode, Node, Vnpu
+from devward.npu.families import has_vgroups
 from devward.npu.host import Surroundings
 from devward.npu.memory import Memory, Place, Seen, marks, remember
 from devward.npu.numbering import SLOTS, TEMPLATE, vfid_of
@@ -56,6 +57,8 @@ class Picture:
     lasting: Mapping[str, str] = field(default_factory=dict)
     #: The node of each vNPU, by its name; one without a node is not there.
     nodes: Mapping[str, Node] = field(default_factory=dict)
+    #: The group of each vNPU, by its name, on chips that have groups.
+    vgroups: Mapping[str, int] = field(default_factory=dict)
     #: Of the boot that the library told of; empty where it told nothing.
     boot_id: str = ""
 
@@ -94,6 +97,7 @@ class _Look:
         self._names: set[str] = set()
         self._cards: dict[Place, CardView] = {}
         self._vnpus: dict[Place, dict[int, Seen]] = {}
+        self._vgroups: dict[str, int] = {}
         self._complain_of_host()
         for chip in said.chips:
             self._take_chip(chip)
@@ -111,6 +115,7 @@ class _Look:
             empty=not self._cards and self._host.is_complete,
             in_doubt=not self._host.is_complete,
             nodes=self._nodes(),
+            vgroups=self._vgroups,
             boot_id=self._said.boot_id,
             lasting={
                 seen.view.name: lasting for known in self._vnpus.values() for seen in known.values() if (lasting := seen.marks.lasting)
@@ -229,6 +234,8 @@ class _Look:
             confirmations=0,
             eligible_at_usec=0,
         )
+        if vnpu.vgroup is not None and has_vgroups(card.chip):
+            self._vgroups[view.name] = vnpu.vgroup
         self._remember(Seen(place, known, _unchanged(view, None if before is None else before.view)))
 
     def _vnpu_fault(self, vnpu: Vnpu, *, is_own: bool) -> Fault:

@@ -46,9 +46,13 @@ def _gone(gone: Gone) -> dict[str, Any]:
     return {
         "at_usec": gone.at_usec,
         "fate": gone.fate,
+        "text": gone.sentence,
         "vdev": gone.was.vdev,
+        "identity": gone.was.identity,
         "card": gone.was.card,
         "template": gone.was.template,
         "verdict": gone.was.verdict,
+        "reason": gone.was.reason,
         "request_id": gone.request_id,
+        "recreate": gone.recreate,
     }

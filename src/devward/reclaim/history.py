@@ -70,6 +70,8 @@ class Gone:
     was: Entry
     #: Of the records that belong to it; empty where devward did nothing.
     request_id: str = ""
+    #: The command that makes it again; empty where devward did nothing.
+    recreate: str = ""
 
     @property
     def reason(self) -> Why:
@@ -84,11 +86,13 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A destruction of which it is not known what came of it."""
+    """A destruction that the broker was asked for."""
 
     request_id: str
-    #: Seconds of the monotonic clock.
+    #: When it was over, in seconds of the monotonic clock.
     at: float
+    #: The command that makes the vNPU again.
+    recreate: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,7 @@ class History:
     gone: tuple[Gone, ...] = ()
     #: What there was at the last look, by identity.
     present: Mapping[str, Entry] = field(default_factory=dict)
-    #: By identity.
+    #: By identity, those of which it is not known what came of them.
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
 
 
@@ -114,7 +118,7 @@ def see(history: History, look: Look, progress: Progress, judgements: Mapping[st
     }
     ids = {(vnpu.card, vnpu.vdev) for vnpu in look.vnpus}
     went = tuple(
-        Gone(look.at_usec, _fate(entry, history, look, is_id_there=(entry.card, entry.vdev) in ids), entry, _request(history, identity))
+        _gone(look.at_usec, _fate(entry, history, look, is_id_there=(entry.card, entry.vdev) in ids), entry, history.attempts.get(identity))
         for identity, entry in history.present.items()
         if identity not in present
     )
@@ -123,14 +127,14 @@ def see(history: History, look: Look, progress: Progress, judgements: Mapping[st
     return History(_bounded((*history.gone, *went)), present, attempts), went
 
 
-def act(history: History, identity: str, request_id: str, result: Result, *, at: float, at_usec: int) -> tuple[History, tuple[Gone, ...]]:
+def act(history: History, identity: str, attempt: Attempt, result: Result, *, at_usec: int) -> tuple[History, tuple[Gone, ...]]:
     """Return the history with what came of a destruction of devward's, and the vNPU if that is gone."""
     entry = history.present.get(identity)
     if entry is None or result not in (Result.DESTROYED, Result.UNKNOWN):
         return history, ()
     if result is Result.UNKNOWN:
-        return replace(history, attempts={**history.attempts, identity: Attempt(request_id, at)}), ()
-    went = (Gone(at_usec, Fate.DESTROYED, entry, request_id),)
+        return replace(history, attempts={**history.attempts, identity: attempt}), ()
+    went = (_gone(at_usec, Fate.DESTROYED, entry, attempt),)
     present = {key: one for key, one in history.present.items() if key != identity}
     return History(_bounded((*history.gone, *went)), present, history.attempts), went
 
@@ -165,9 +169,8 @@ def _fate(entry: Entry, history: History, look: Look, *, is_id_there: bool) -> F
     return Fate.VANISHED_FOREIGN if look.living is not None and entry.holders & look.living else Fate.VANISHED
 
 
-def _request(history: History, identity: str) -> str:
-    attempt = history.attempts.get(identity)
-    return attempt.request_id if attempt is not None else ""
+def _gone(at_usec: int, fate: Fate, was: Entry, attempt: Attempt | None) -> Gone:
+    return Gone(at_usec, fate, was) if attempt is None else Gone(at_usec, fate, was, attempt.request_id, attempt.recreate)
 
 
 def _bounded(gone: tuple[Gone, ...]) -> tuple[Gone, ...]:

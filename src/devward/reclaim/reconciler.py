@@ -26,7 +26,7 @@ from devward.reclaim.confirmation import Bounds, Pace, Progress, step
 from devward.reclaim.contract import Chosen, Go, Prepared, Refuse
 from devward.reclaim.controls import Controls, Permission, Switch, permission
 from devward.reclaim.counters import Counters
-from devward.reclaim.history import Fate, Gone, History
+from devward.reclaim.history import Attempt, Fate, Gone, History
 from devward.reclaim.ledger import Ledger
 from devward.reclaim.limits import Allowance, Due, Rates
 from devward.reclaim.look import Cut, Interruption, Look, Reach, container_key, take_look
@@ -369,13 +369,15 @@ class Reconciler:
         expected, judgement = prepared.expected, prepared.judgement
         wished = next((wish.request for wish in self._wishes if wish.identity == judgement.identity), None)
         request = wished or ActionRequest(self._new_id(), None, Trigger.TIMER)
-        told = {**record.evidence(judgement, fresh, self._progress), "recreate": record.recreate_line(expected)}
+        recreate = record.recreate_line(expected, self._picture.vgroups.get(judgement.name))
+        told = {**record.evidence(judgement, fresh, self._progress), "recreate": recreate}
         what = f"vNPU {expected.vdev} ({expected.template}) of card {judgement.card}"
         with self._audit.begin(
             "vnpu-reclaim",
             f"{what} belongs to nobody and is destroyed",
             vnpu=str(expected.vdev),
             card=judgement.card,
+            pod_uid=told.get("suspects"),
             request=request,
             evidence=told,
         ) as act:
@@ -417,11 +419,12 @@ class Reconciler:
                 return None
 
             what_came = await self._tell_broker(prepared, seen.gathered.runtime, request.request_id, last_word_of_all)
-            self._conclude(prepared, what_came, request.request_id)
+            self._conclude(prepared, what_came, request.request_id, recreate)
             if what_came.result is Result.DESTROYED:
-                act.succeed(f"{what} was destroyed; to make it again: {told['recreate']}", evidence=told)
+                act.succeed(f"{what} was destroyed; to make it again: {recreate}", evidence=told)
             else:
-                act.fail(what_came.reason, f"{what}: {what_came.result}. {what_came.sentence}")
+                again = f" Should it be gone, this makes it again: {recreate}" if what_came.result is Result.UNKNOWN else ""
+                act.fail(what_came.reason, f"{what}: {what_came.result}. {what_came.sentence}{again}")
 
     async def _tell_broker(self, prepared: Prepared, runtime: str | None, request_id: str, last_word: LastWord) -> Aftermath:
         """Have the broker destroy it, and tell those who wait for its end."""
@@ -434,15 +437,15 @@ class Reconciler:
             if self._underway is not None and self._underway.result is None:
                 self._underway.end(result)
 
-    def _conclude(self, prepared: Prepared, what_came: Aftermath, request_id: str) -> None:
+    def _conclude(self, prepared: Prepared, what_came: Aftermath, request_id: str, recreate: str) -> None:
         identity, now = prepared.chosen.due.identity, self._clock.monotonic()
         self._progress = aftermath.conclude(self._progress, identity, what_came, now)
         if what_came.result is not Result.DESTROYED:
             self._left[identity] = what_came.reason
         self._is_forbidden = self._is_forbidden or what_came.forbids
         self.counters += counters.of_destruction(what_came)
-        usec = self._clock.realtime_usec()
-        self._history, went = history.act(self._history, identity, request_id, what_came.result, at=now, at_usec=usec)
+        attempt = Attempt(request_id, now, recreate)
+        self._history, went = history.act(self._history, identity, attempt, what_came.result, at_usec=self._clock.realtime_usec())
         for gone in went:
             self._warden.reclaimed(gone, prepared.expected.phy)
         if what_came.result is Result.DESTROYED:
@@ -462,6 +465,7 @@ class Reconciler:
                 self.counters += counters.of_destruction(aftermath.called(Outcome.DESTROYED, None))
                 if card is not None:
                     self._warden.reclaimed(gone, card.phy)
+        self._trail.proved(went)
         self._trail.vanished(went)
 
     async def finish(self) -> None:

@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from devward.audit import Audit
+from devward.model import Outcome
 from devward.reclaim import limits, stays
 from devward.reclaim.history import Fate, Gone
 from devward.reclaim.limits import LIMIT_TEXT, Breaker, Due, Limit
 from devward.reclaim.look import Look
 from devward.reclaim.verdict import Judgement
+from devward.text import printable
 
 
 class ReclaimTrail:
@@ -50,6 +52,22 @@ class ReclaimTrail:
             if left.get(due.identity) == code != before.get(due.identity):
                 self.refused(due, code.value, LIMIT_TEXT[code])
 
+    def proved(self, went: Sequence[Gone]) -> None:
+        """What was destroyed without devward knowing that then, is gone: the outcome on record says only that it is not known."""
+        for gone in went:
+            if gone.fate is Fate.DESTROYED:
+                what = f"vNPU {gone.was.vdev} ({printable(gone.was.template)}) of card {gone.was.card}"
+                self._audit.event(
+                    "vnpu-reclaim",
+                    f"{what} was destroyed after all: it is gone. To make it again: {gone.recreate}",
+                    outcome=Outcome.SUCCESS,
+                    request_id=gone.request_id,
+                    vnpu=str(gone.was.vdev),
+                    card=gone.was.card,
+                    pod_uid=gone.was.suspects,
+                    evidence={"identity": printable(gone.was.identity), "recreate": gone.recreate},
+                )
+
     def vanished(self, went: Sequence[Gone]) -> None:
         """Somebody else destroyed vNPUs while their containers live, where that is so."""
         for gone in went:
@@ -60,7 +78,9 @@ class ReclaimTrail:
                     f"vNPU {gone.was.vdev} of card {gone.was.card} was destroyed by somebody else while its container lives",
                     vnpu=str(gone.was.vdev),
                     card=gone.was.card,
+                    pod_uid=gone.was.suspects,
                     reason=Fate.VANISHED_FOREIGN.value,
+                    evidence={"identity": printable(gone.was.identity), "containers": sorted(map(printable, gone.was.holders))},
                 )
 
     def kept(self, look: Look, judgements: Mapping[str, Judgement]) -> None:
