@@ -58,6 +58,7 @@ INVENTORY: Final = "src/devward/npu/inventory.py"
 NPU_MEMORY: Final = "src/devward/npu/memory.py"
 NPU_ROOM: Final = "src/devward/npu/room.py"
 NUMBERING: Final = "src/devward/npu/numbering.py"
+PAUSING: Final = "src/devward/pausing.py"
 PINS: Final = "src/devward/npu/pins.py"
 PINNING: Final = "src/devward/pinning.py"
 SERVICE: Final = "src/devward/npu/service.py"
@@ -148,6 +149,7 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     NPU_ROOM: ("test_npu_room.py",),
     NUMBERING: ("test_dcmi_destruction.py", "test_dcmi_survey.py", "test_npu_inventory.py"),
     PINS: ("test_npu_pins.py", "test_pinning.py"),
+    PAUSING: ("test_pausing.py", "test_reclaim_room.py"),
     PINNING: ("test_pinning.py",),
     SERVICE: ("test_dcmi_destruction.py", "test_dcmi_broker.py"),
     SURVEY: ("test_dcmi_survey.py", "test_dcmi_destruction.py"),

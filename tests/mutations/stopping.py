@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import CHANGES, CONTROLS, INVENTORY, RECLAIM_ACTIONS, RECLAIM_ROOM, RECONCILER, STATE
+from mutations.files import CHANGES, CONTROLS, INVENTORY, PAUSING, RECLAIM_ACTIONS, RECLAIM_ROOM, RECONCILER, STATE
 from mutations.rule import Rule
 
 
@@ -60,7 +60,13 @@ RULES: Final = (
         "        except WorkerHung:\n            return Switch.ABSENT",
     ),
     Rule("4.6 a pause is heeded", RECLAIM_ROOM, "            is_paused=bool(self.paused_until_usec),\n", ""),
-    Rule("4.6 a pause ends at its time", RECLAIM_ROOM, "and pause.until_usec > self._clock.realtime_usec() else 0", "else 0"),
+    Rule(
+        "4.6 a pause ends at its time",
+        PAUSING,
+        "if not asked or (realtime_usec >= asked and boottime >= self._ends):",
+        "if not asked:",
+    ),
+    Rule("4.6 setting the host's time ends no pause", PAUSING, " and boottime >= self._ends):", "):"),
     Rule("4.5.1 --no-reclaim is heeded", RECLAIM_ROOM, "            no_reclaim=self._no_reclaim,\n", ""),
     Rule("4.6 a damaged state is heeded", RECLAIM_ROOM, "            is_state_damaged=state.pins_in_doubt or bool(self._problem),\n", ""),
     Rule("4.5.6 that devward stops is heeded", RECLAIM_ROOM, "            is_stopping=self._is_stopping,\n", ""),

@@ -61,6 +61,8 @@ class VirtualClock(Clock):
         self._loop = loop
         #: Seconds for which the host was suspended.
         self.suspended = 0.0
+        #: Seconds by which the host's time was set forward.
+        self.set_by = 0.0
 
     def monotonic(self) -> float:
         return self._loop.time()
@@ -69,7 +71,7 @@ class VirtualClock(Clock):
         return self._loop.time() + self.suspended
 
     def realtime_usec(self) -> int:
-        return EPOCH_USEC + round((self._loop.time() - START) * 1e6)
+        return EPOCH_USEC + round((self._loop.time() + self.set_by - START) * 1e6)
 
 
 def run_virtual(main: Callable[[VirtualTimeLoop], Coroutine[Any, Any, T]], *, debug: bool = True) -> T:

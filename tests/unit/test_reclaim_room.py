@@ -217,7 +217,7 @@ def test_before_any_look_there_is_little_to_show(play: Play, mode: ReclaimMode, 
     async def test(desk: Desk) -> None:
         room = desk.room
         assert (room.mode, room.state, room.blocked, room.findings()) == (mode, state, (), ())
-        assert room.explain("v0100", full=True) == {"evidence": None}
+        assert room.explain("v0100", full=True) == {"evidence": None, "blocked": []}
         shown = room.judged(desk.npus.vnpus())
         assert [(one.verdict.value, one.verdict_reason) for one in shown] == [("unknown", "not-evaluated")]
         assert await desk.acted(room.actions.reclaim_orphans(request(), dry_run=False, shorten=False)) == []
@@ -490,6 +490,22 @@ def test_a_mode_of_the_configuration_shows_at_once_and_breaks_waits(play: Play) 
         assert desk.told == []
         await desk.wait(1)
         assert len(desk.told) == 1
+
+    play(test)
+
+
+def test_setting_the_hosts_time_ends_no_pause(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.room.actions.pause(request(), 1200, "a look around")
+        await desk.wait(5)
+        desk.scene.clock.set_by += 7200
+        await desk.wait(10)
+        assert (desk.room.state, desk.told) == (ReclaimState.PAUSED, [])
+        assert desk.room.explain("v0100", full=False)["blocked"] == [
+            {"reason": "paused", "text": "Reclaiming is paused; devwardctl resume reclaim ends that."}
+        ]
+        await desk.wait(20)
+        assert [vdev for vdev, *_ in desk.told] == [100]
 
     play(test)
 

@@ -22,7 +22,7 @@ RESETS: Final[Mapping[str, str]] = MappingProxyType(
         "unpinned": "A pin was taken away.",
         "devward-restarted": "devwardd was started again.",
         "resumed-from-suspend": "The host was suspended.",
-        "clock-changed": "The host's time was set, or a clock went back.",
+        "clock-changed": "A clock went back, so that a look was older than one that had been taken in before.",
     }
 )
 _BEGINS_ANEW: Final = Advice(f"{NOT_THIS_TIME} Its wait begins anew.", (ITSELF,))

@@ -13,6 +13,7 @@ from devward.errors import DevwardError
 from devward.metrics import ReclaimMeasures
 from devward.model import Finding, ReclaimMode, ReclaimState
 from devward.npu.room import NpuRoom
+from devward.pausing import PauseClock
 from devward.reasons import Reason
 from devward.reclaim.actions import ReclaimActions
 from devward.remembered import Remembered
@@ -85,6 +86,7 @@ class ReclaimRoom:
         self._on_change = on_change
         self._on_reclaimed = on_reclaimed
         self._worker = Worker("switch")
+        self._pause_clock = PauseClock()
         self._judged: JudgedVnpus | None = None
         self._reconciler: Reconciler | None = None
         self._is_stopping = False
@@ -116,7 +118,8 @@ class ReclaimRoom:
     def paused_until_usec(self) -> int:
         """When the pause ends; 0: there is none."""
         pause = self._remembered.state.reclaim_pause
-        return pause.until_usec if pause is not None and pause.until_usec > self._clock.realtime_usec() else 0
+        asked = pause.until_usec if pause is not None else 0
+        return self._pause_clock.until_usec(asked, realtime_usec=self._clock.realtime_usec(), boottime=self._clock.boottime())
 
     @property
     def state(self) -> ReclaimState:
@@ -149,6 +152,9 @@ class ReclaimRoom:
         own = set(Blocked)
         return tuple((code, text) for code, text in zip(allowed.reasons, allowed.sentences, strict=True) if code in own)
 
+    def _told_blocked(self) -> list[dict[str, str]]:
+        return [{"reason": code, "text": text} for code, text in self.blocked]
+
     def judged(self, vnpus: "Sequence[VnpuView]") -> "Sequence[VnpuView]":
         """Return the vNPUs with the verdicts on them. What was judged was of one moment: what is in use by now is in use."""
         if self._judged is None:
@@ -172,7 +178,7 @@ class ReclaimRoom:
             "mode": self.mode,
             "state": self.state,
             "paused_until_usec": self.paused_until_usec,
-            "blocked": [{"reason": code, "text": text} for code, text in self.blocked],
+            "blocked": self._told_blocked(),
         }
         if full and pause is not None:
             told["pause"] = {"reason": pause.reason, "caller_uid": pause.caller_uid}
@@ -197,16 +203,17 @@ class ReclaimRoom:
         )
 
     def explain(self, vnpu: str, *, full: bool) -> Mapping[str, Any]:
-        """Return by what a vNPU was judged, for Explain; without `full`, nothing that names other people's workloads."""
+        """Return by what a vNPU was judged and what stops reclaiming, for Explain; without `full`, nothing of other people's workloads."""
         evidence = self._reconciler.evidence(vnpu) if self._reconciler is not None else None
+        blocked = {"blocked": self._told_blocked()}
         if evidence is None:
-            return {"evidence": None}
+            return {"evidence": None, **blocked}
         told: dict[str, Any] = dict(evidence)
         if not full:
             told["host"] = {key: value for key, value in told["host"].items() if key != "reasons"}
             told.pop("text")
             told.pop("fault", None)
-        return {"evidence": told}
+        return {"evidence": told, **blocked}
 
     # --- for the looks at who owns what ------------------------------------------------------------------------------
     def judge(self) -> "Judge":

@@ -1,0 +1,58 @@
+"""A pause lasts as long as it was to last, whatever becomes of the host's time."""
+
+import pytest
+
+from devward.pausing import PauseClock
+
+NOW = 1_767_225_600_000_000
+SECOND = 1_000_000
+PAUSE = NOW + 600 * SECOND
+
+
+def until(clock: PauseClock, *, passed: float, set_by: float = 0.0, pause: int = PAUSE) -> float:
+    """Return in how many seconds it ends, when so many passed since NOW and the host's time was set forward by so many; 0: it is over."""
+    realtime = NOW + round((passed + set_by) * SECOND)
+    ends = clock.until_usec(pause, realtime_usec=realtime, boottime=5000.0 + passed)
+    return (ends - realtime) / SECOND if ends else 0.0
+
+
+def test_a_pause_ends_at_its_time() -> None:
+    clock = PauseClock()
+    assert [until(clock, passed=passed) for passed in (0, 1, 599, 600, 601)] == [600, 599, 1, 0, 0]
+    assert until(PauseClock(), passed=0, pause=0) == 0
+
+
+@pytest.mark.parametrize("set_by", [3.0, 300.0, 86400.0])
+def test_setting_the_time_forward_does_not_end_it(set_by: float) -> None:
+    clock = PauseClock()
+    assert until(clock, passed=0) == 600
+    assert until(clock, passed=100, set_by=set_by) == 500
+    assert until(clock, passed=599, set_by=set_by) == 1
+    assert until(clock, passed=600, set_by=set_by) == 0
+
+
+def test_setting_the_time_back_makes_it_longer() -> None:
+    clock = PauseClock()
+    assert until(clock, passed=0) == 600
+    assert until(clock, passed=100, set_by=-300) == 800
+    assert until(clock, passed=899, set_by=-300) == 1
+    assert until(clock, passed=900, set_by=-300) == 0
+
+
+def test_what_is_told_does_not_change_with_each_reading() -> None:
+    clock = PauseClock()
+    told = {clock.until_usec(PAUSE, realtime_usec=NOW + passed * SECOND + passed, boottime=5000.0 + passed) for passed in range(599)}
+    assert told == {PAUSE}
+    moved = {
+        clock.until_usec(PAUSE, realtime_usec=NOW + (passed + 3600) * SECOND + passed, boottime=5000.0 + passed) for passed in range(599)
+    }
+    assert len(moved) == 1
+
+
+def test_another_pause_has_an_end_of_its_own() -> None:
+    clock = PauseClock()
+    assert until(clock, passed=0) == 600
+    longer = NOW + 900 * SECOND
+    assert until(clock, passed=100, pause=longer) == 800
+    assert until(clock, passed=100, pause=0) == 0
+    assert until(clock, passed=100, pause=PAUSE) == 500
