@@ -54,7 +54,7 @@ FIELD_CALLER: Final = "DEVWARD_CALLER"
 FIELD_CALLER_UID: Final = "DEVWARD_CALLER_UID"
 FIELD_POLKIT_ACTION: Final = "DEVWARD_POLKIT_ACTION"
 FIELD_DEVICE: Final = "DEVWARD_DEVICE"
-#: The identity of a vNPU, the name of an NPU as on the bus, and the Pods that have it or may have left it.
+#: The id of a vNPU, the name of an NPU as on the bus, and the Pods that have it or may have left it.
 FIELD_VNPU: Final = "DEVWARD_VNPU"
 FIELD_CARD: Final = "DEVWARD_CARD"
 FIELD_POD_UID: Final = "DEVWARD_POD_UID"

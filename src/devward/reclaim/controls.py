@@ -6,6 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from devward import names
 from devward.cluster.observations import Scope
 from devward.cluster.views import Unknown
 from devward.model import ReclaimMode, ReclaimState
@@ -32,17 +33,28 @@ class Blocked(StrEnum):
 BLOCKED_TEXT: Final[Mapping[Blocked, str]] = MappingProxyType(
     {
         Blocked.MODE_OFF: "Reclaiming is off; devwardctl mode reclaim enforce turns it on.",
-        Blocked.PAUSED: "Reclaiming is paused.",
-        Blocked.MODE_OBSERVE: "Reclaiming only observes.",
+        Blocked.PAUSED: "Reclaiming is paused; devwardctl resume reclaim ends that.",
+        Blocked.MODE_OBSERVE: "Reclaiming only observes; devwardctl mode reclaim enforce lets it destroy what it shows as eligible.",
         Blocked.MASS_RECLAIM: "vNPUs on too many cards became eligible at a time; look at why, and release the breaker.",
-        Blocked.KILL_SWITCH: "The kill switch is set; remove the file that reclaim.kill_switch names.",
-        Blocked.KILL_SWITCH_UNREADABLE: "Whether the kill switch is set cannot be told; look at the file of reclaim.kill_switch.",
-        Blocked.NO_RECLAIM: "devwardd was started with --no-reclaim.",
-        Blocked.NO_KUBELET: "No kubelet was found on this host, and without one nobody can tell who owns a vNPU.",
-        Blocked.NOT_PERMITTED: "The vendor's library forbids devward to destroy vNPUs (-8002); mend devward-dcmi.service, then reload.",
-        Blocked.JOURNAL: "The journal did not take the record of what was about to be done; look at systemd-journald.",
-        Blocked.NOT_SAVED: "That a destruction is tried could not be saved; look at devward's state directory.",
-        Blocked.STATE_DAMAGED: "devward's state could not be read, so that a pin or a pause may be missing; look at its state directory.",
+        Blocked.KILL_SWITCH: f"The kill switch is set; remove the file that reclaim.kill_switch names, by default {names.KILL_SWITCH}.",
+        Blocked.KILL_SWITCH_UNREADABLE: (
+            f"Whether the kill switch is set cannot be told; look at the file of reclaim.kill_switch, by default {names.KILL_SWITCH}."
+        ),
+        Blocked.NO_RECLAIM: "devwardd was started with --no-reclaim; see systemctl cat devward.service.",
+        Blocked.NO_KUBELET: (
+            "No kubelet was found on this host, and without one nobody can tell who owns a vNPU; see systemctl status kubelet.service."
+        ),
+        Blocked.NOT_PERMITTED: (
+            "The vendor's library forbids devward to destroy vNPUs (-8002); mend devward-dcmi.service, then devwardctl reload."
+        ),
+        Blocked.JOURNAL: (
+            "The journal did not take the record of what was about to be done; see systemctl status systemd-journald.service."
+        ),
+        Blocked.NOT_SAVED: f"That a destruction is tried could not be saved; look at the state directory ({names.STATE_DIRECTORY}).",
+        Blocked.STATE_DAMAGED: (
+            "What devward had saved could not be read, so that a pin, a pause or what the breaker holds may be missing. Look at devwardctl"
+            " pins and set what is missing; then devwardctl mode reclaim enforce goes on with what is there."
+        ),
         Blocked.STOPPING: "devward is being stopped.",
     }
 )

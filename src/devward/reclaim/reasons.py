@@ -92,7 +92,10 @@ WHY_TEXT: Final[Mapping[Why, str]] = MappingProxyType(
         Why.PINNED: "The vNPU, or its NPU, is pinned.",
         Why.MAYBE_PINNED: "A pin may mean the vNPU; whether it does cannot be told now.",
         Why.HELD_ON_HOST: "A process or a container of this host has this very vNPU.",
-        Why.PINS_UNREADABLE: "The pins cannot be read, so that any vNPU may be pinned; look at devward's state directory.",
+        Why.PINS_UNREADABLE: (
+            "The pins cannot be read, so that any vNPU may be pinned. Look at devwardctl pins and set those that are missing; then"
+            " devwardctl mode reclaim enforce goes on with those that are there."
+        ),
         Why.NOT_EVALUATED: "The Pods were not listed at this look.",
         Why.NOT_FOLLOWED: "This look was not yet taken in.",
         Why.OUTDATED: "This look is older than another one that was taken in, as after a clock went back; all waiting begins again.",
