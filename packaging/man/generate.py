@@ -19,7 +19,8 @@ sys.path.insert(0, str(REPOSITORY / "src"))
 
 from devward import __version__, config_keys, names  # noqa: E402  # the tree's own package, whatever is installed
 from devward.cluster.observations import LEFT_OUT, TABLE, Observation  # noqa: E402
-from devward.ctl.advice_destroying import REFUSALS, RESETS  # noqa: E402
+from devward.ctl.advice import NOT_SAVED  # noqa: E402
+from devward.ctl.advice_destroying import ANSWERS, CHANGE_ADVICE, REFUSALS, RESETS  # noqa: E402
 from devward.metrics import FAMILIES, Family, Kind  # noqa: E402
 from devward.plugin.status import PROBLEM_TEXT  # noqa: E402
 from devward.reasons import REASON_TEXT, Reason  # noqa: E402
@@ -274,6 +275,9 @@ def verdicts() -> list[str]:
         *coded(RESETS),
         ".SS What the broker finds, or does not answer",
         *coded({code: text for code, (text, _) in REFUSALS.items()}),
+        ".SS What is answered of a vNPU that was asked for, and what became of one that went",
+        *coded({code: text for code, (text, _) in ANSWERS.items()}),
+        *coded(dict.fromkeys(CHANGE_ADVICE, NOT_SAVED)),
         ".SS What the vendor's library says",
         ".TP",
         ".BI destroy\\- N",

@@ -8,12 +8,14 @@ import pytest
 
 from devward import __main__ as command_line
 from devward import config_keys, names
+from devward.audit import UNFINISHED
 from devward.metrics import FAMILIES
 from devward.npu.facts import Refusal
 from devward.plugin.status import PluginProblem
 from devward.reasons import Reason
 from devward.reclaim.contract import No
 from devward.reclaim.controls import Blocked
+from devward.reclaim.history import Fate
 from devward.reclaim.limits import Limit
 from devward.reclaim.look import Cut
 from devward.reclaim.reasons import Why
@@ -65,10 +67,14 @@ def test_every_metric_is_in_the_page_and_back() -> None:
         assert f".I {label}\n" in section, label
 
 
+#: Of a vNPU that was asked for, or that went; and of a change.
+ANSWERED = ("limits", Fate.VANISHED, Fate.VANISHED_FOREIGN, Fate.REPLACED, UNFINISHED, "not-saved")
+
+
 def test_every_code_of_reclaiming_is_in_its_section() -> None:
     text = page("devwardd.8")
     stops, why, end = (text.index(f".SH {title}") for title in (STOPS, WHY, "WHAT IS READ OF KUBERNETES"))
-    of_vnpu = (*Why, *Limit, *No, *Cut, *Refusal, "no-answer", "not-asked", "try-not-saved")
+    of_vnpu = (*Why, *Limit, *No, *Cut, *Refusal, "no-answer", "not-asked", "try-not-saved", *ANSWERED)
     for section, codes in ((text[stops:why], Blocked), (text[why:end], of_vnpu)):
         assert {line.removeprefix(".B ") for line in section.splitlines() if line.startswith(".B ")} == set(codes)
     # The interface's documentation sends its readers there.

@@ -8,7 +8,19 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from devward.ctl.advice_reclaim import BLOCKED_ADVICE, BROKER, CARDS, EXPLAIN, FINE, HISTORY, ITSELF, NOT_THIS_TIME, REPORT, STATE
+from devward.ctl.advice_reclaim import (
+    BLOCKED_ADVICE,
+    BROKER,
+    CARDS,
+    EXPLAIN,
+    FINE,
+    HISTORY,
+    ITSELF,
+    NOT_THIS_TIME,
+    REPORT,
+    STATE,
+    WHY_ADVICE,
+)
 from devward.ctl.step import Advice, Step
 
 #: What a wait begins anew for although nothing was unknown (devward.reclaim.look).
@@ -123,6 +135,22 @@ FORBIDDEN: Final = "destroy-8002"
 FORBIDDEN_ADVICE: Final = Advice(
     "The surroundings of the broker's service are at fault. Nothing is destroyed any more, and this does not end by itself.",
     BLOCKED_ADVICE["destroying-not-permitted"].steps,
+)
+#: What an administrator is answered of a vNPU, what became of one that went, and how an act can end.
+ANSWERS: Final[Mapping[str, tuple[str, Advice]]] = MappingProxyType(
+    {
+        "limits": (
+            "It is due, and as many vNPUs as may be destroyed at a time come first.",
+            Advice(f"{NOT_THIS_TIME} It goes on by itself.", (ITSELF,)),
+        ),
+        "vanished": ("It went by itself meanwhile, as vNPUs do when their container ends.", WHY_ADVICE["went-by-itself"]),
+        "vanished-foreign": ("Somebody else destroyed it while its container lived.", WHY_ADVICE["gone-under-its-owner"]),
+        "replaced": ("Another vNPU has its id by now.", WHY_ADVICE["another-has-its-id"]),
+        "unfinished": (
+            "What was begun ended without an outcome, by an error of devwardd's own or since it was stopped.",
+            Advice("Whether it was done is not known. The next look tells, and what it finds is handled as ever.", (HISTORY, REPORT)),
+        ),
+    }
 )
 #: Of what an administrator asked for, and is in force.
 CHANGE_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(

@@ -22,17 +22,8 @@ from devward.text import printable
 #: Pods that are named.
 MAX_SUSPECTS: Final = 8
 _WAITING: Final = (Verdict.CANDIDATE, Verdict.CONFIRMING, Verdict.ELIGIBLE, Verdict.DEFERRED)
-#: Other codes of what became of a vNPU, and what an administrator is answered.
-_OUTCOMES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "limits": "It is due, and as many vNPUs as may be destroyed at a time come first; it goes on by itself.",
-        "vanished-foreign": "Somebody else destroyed it while its container lived.",
-        "vanished": "It went by itself meanwhile, as vNPUs do when their container ends.",
-        "replaced": "Another vNPU has its id by now.",
-        "no-answer": "The broker gave no answer: whether it is gone is not known, and the next look tells.",
-        "internal": "devwardd met an error of its own; its journal has the details.",
-    }
-)
+#: Codes of what an administrator is answered that mean something else where they are a vNPU's.
+_OUTCOMES: Final[Mapping[str, str]] = MappingProxyType({"internal": "devwardd met an error of its own; its journal has the details."})
 _NOT_NOW: Final[Mapping[str, str]] = MappingProxyType(
     {
         ReclaimState.OFF: "reclaiming is off",

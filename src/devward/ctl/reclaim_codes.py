@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from devward.ctl.advice import NOT_SAVED
 from devward.ctl.advice_destroying import (
+    ANSWERS,
     CALLED,
     CALLED_ADVICE,
     CHANGE_ADVICE,
@@ -20,6 +21,7 @@ from devward.ctl.advice_destroying import (
 from devward.ctl.advice_reclaim import BLOCKED_ADVICE, LIMIT_ADVICE, NO_ADVICE, WHY_ADVICE
 from devward.ctl.step import Advice
 
+_ANSWERED = "vNPU that went, or whose destruction was asked for"
 _CHANGE = "change that an administrator asked for"
 #: By what it is about, in the order in which it is told.
 _ABOUT = (
@@ -29,6 +31,7 @@ _ABOUT = (
     ("vNPU that was to be destroyed", NO_ADVICE),
     ("vNPU that the broker was asked to destroy", {code: advice for code, (_, advice) in REFUSALS.items()}),
     ("vNPU that waits, or was to be destroyed", RESET_ADVICE),
+    (_ANSWERED, {code: advice for code, (_, advice) in ANSWERS.items()}),
     (_CHANGE, CHANGE_ADVICE),
 )
 _BY_LIBRARY = "vNPU that the library was called for"
@@ -86,6 +89,8 @@ def _texts(about: str) -> Mapping[str, str]:
         return {code: text for code, (text, _) in REFUSALS.items()}
     if about == "vNPU that waits, or was to be destroyed":
         return RESETS
+    if about == _ANSWERED:
+        return {code: text for code, (text, _) in ANSWERS.items()}
     if about == _CHANGE:
         return dict.fromkeys(CHANGE_ADVICE, NOT_SAVED)
     from devward.reclaim.contract import NO_TEXT
