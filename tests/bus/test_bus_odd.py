@@ -5,7 +5,7 @@ import os
 import socket
 
 import pytest
-from bus_harness import DEADLINE, Bus, Client, run, until, world
+from bus_harness import DEADLINE, Bus, Client, pretend_uid, run, until, world
 from dbus_next import Message, MessageFlag, MessageType, Variant
 
 from devward import names
@@ -325,8 +325,39 @@ def test_many_callers_together_have_a_limit_too(bus: Bus, monkeypatch: pytest.Mo
     run(main)
 
 
+@pytest.mark.parametrize(("per_uid", "for_root", "answered"), [(5, 4, 5), (50, 13, 7)])
+def test_a_user_with_many_connections_leaves_room_for_root(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, per_uid: int, for_root: int, answered: int
+) -> None:
+    monkeypatch.setattr(dispatch, "MAX_CALLS", 20)
+    monkeypatch.setattr(dispatch, "MAX_CALLS_PER_SENDER", 4)
+    monkeypatch.setattr(dispatch, "MAX_CALLS_PER_UID", per_uid)
+    monkeypatch.setattr(dispatch, "ROOT_CALLS", for_root)
+
+    async def main() -> None:
+        async with world(bus.address) as made:
+            pretend_uid(made, 0, monkeypatch)
+            root = await made.client()
+            await root.ok("CheckAllocation", "s", ["kvm"])
+            pretend_uid(made, 1000, monkeypatch)
+            made.backend.gate.clear()
+            clients = [await made.client() for _ in range(4)]
+            calls = [asyncio.ensure_future(client.call("CheckAllocation", "s", ["kvm"])) for client in clients for _ in range(3)]
+            await until(lambda: sum(call.done() for call in calls) == 12 - answered)
+            assert {call.result().error_name for call in calls if call.done()} == {"org.freedesktop.DBus.Error.LimitsExceeded"}
+            stops = [asyncio.ensure_future(root.call("CheckAllocation", "s", ["kvm"])) for _ in range(4)]
+            made.backend.gate.set()
+            assert {one.message_type for one in await asyncio.gather(*stops)} == {MessageType.METHOD_RETURN}
+            await asyncio.gather(*calls)
+            await clients[0].ok("CheckAllocation", "s", ["kvm"])
+            await until(lambda: not made.service.dispatcher._calls)
+            assert not made.service.dispatcher._by_uid
+
+    run(main)
+
+
 def test_limits_are_those_of_the_contract() -> None:
-    assert (dispatch.MAX_CALLS_PER_SENDER, dispatch.MAX_CALLS) == (64, 512)
+    assert (dispatch.MAX_CALLS_PER_SENDER, dispatch.MAX_CALLS_PER_UID, dispatch.MAX_CALLS, dispatch.ROOT_CALLS) == (64, 128, 512, 64)
 
 
 def test_callers_that_leave_in_the_middle_leave_nothing_behind(bus: Bus) -> None:

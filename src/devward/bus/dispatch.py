@@ -1,13 +1,14 @@
 """One handler for every call that arrives. It never raises, and no caller ever sees a traceback.
 
 Calls are resolved against the contract: object, interface, member, signature, each with its own standard error. What is answered from
-memory is answered at once; the rest runs as tasks, so many for one caller and so many in all.
+memory is answered at once; the rest runs as tasks: so many for one caller, for one user and for all, and some that only root has.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, cast
 
 from devward import names
@@ -21,13 +22,18 @@ from devward.bus.messages import Body, Prepare, Run
 from devward.bus.objects import Objects
 from devward.bus.refusal import INVALID_ARGS, UNKNOWN_METHOD, Refusal
 from devward.bus.wire import Encoded
-from devward.errors import INTERNAL_ERROR_NAME, DevwardError, InvalidArguments, LimitsExceeded, Stopping, dbus_error_name
+from devward.errors import INTERNAL_ERROR_NAME, AccessDenied, DevwardError, InvalidArguments, LimitsExceeded, Stopping, dbus_error_name
 from devward.model import Caller
 from devward.text import printable
 
-#: Calls that may be under way for one bus name, and in all.
+#: Calls that may be under way for one bus name, for one user who is not root, and in all; of those, so many are for root alone, who may
+#: have to stop what is going on.
 MAX_CALLS_PER_SENDER: Final = 64
+MAX_CALLS_PER_UID: Final = 128
 MAX_CALLS: Final = 512
+ROOT_CALLS: Final = 64
+#: Stands for a user whom the bus does not name.
+_NOBODY_KNOWN: Final = -1
 #: Characters of an error's text, and of an argument in what polkit is told.
 MAX_ERROR_TEXT: Final = 1000
 MAX_DETAIL: Final = 200
@@ -87,6 +93,8 @@ class Dispatcher:
         )
         self._calls: dict[asyncio.Task[None], MethodCall] = {}
         self._by_sender: Counter[str] = Counter()
+        #: Of users who are not root.
+        self._by_uid: Counter[int] = Counter()
         self._closing = False
 
     @property
@@ -137,7 +145,7 @@ class Dispatcher:
         if self._closing:
             raise Stopping("The daemon is stopping.")
         if self._by_sender[call.sender] >= MAX_CALLS_PER_SENDER or len(self._calls) >= MAX_CALLS:
-            raise LimitsExceeded("Too many calls are under way.")
+            raise _too_many()
         self._by_sender[call.sender] += 1
         task = asyncio.get_running_loop().create_task(self._serve(call, method, rule, run))
         self._calls[task] = call
@@ -153,12 +161,37 @@ class Dispatcher:
 
     async def _serve(self, call: MethodCall, method: Method, rule: Rule | None, run: Run) -> None:
         try:
-            caller = await self._gate.authorize(call, rule, _details(call, method))
-            self._replies.reply(call, method.out_signature, await run(caller))
+            # Who calls has to be asked for, which takes no longer than the bus does.
+            with self._share(await self._uid(call.sender)):
+                caller = await self._gate.authorize(call, rule, _details(call, method))
+                self._replies.reply(call, method.out_signature, await run(caller))
         except CallerGone:
             return
         except Exception as error:  # noqa: BLE001  # the edge: _fail reports it
             self._fail(call, error)
+
+    async def _uid(self, sender: str) -> int:
+        try:
+            return (await self._gate.caller(sender)).uid
+        except AccessDenied:
+            # What may be done for somebody who cannot be named is the gate's to say.
+            return _NOBODY_KNOWN
+
+    @contextlib.contextmanager
+    def _share(self, uid: int) -> Iterator[None]:
+        """Count a call as a user's while it is under way. LimitsExceeded where there are too many."""
+        if uid == 0:
+            yield
+            return
+        if self._by_uid[uid] >= MAX_CALLS_PER_UID or self._by_uid.total() >= MAX_CALLS - ROOT_CALLS:
+            raise _too_many()
+        self._by_uid[uid] += 1
+        try:
+            yield
+        finally:
+            self._by_uid[uid] -= 1
+            if not self._by_uid[uid]:
+                del self._by_uid[uid]
 
     def _fail(self, call: MethodCall, error: Exception) -> None:
         name, text = self._explain(call, error)
@@ -195,6 +228,10 @@ class Dispatcher:
             return ()
 
         return run
+
+
+def _too_many() -> LimitsExceeded:
+    return LimitsExceeded("Too many calls are under way.")
 
 
 def _without_arguments(answer: Callable[[], Body]) -> Answer:
