@@ -21,6 +21,7 @@ from mutations.files import (
 from mutations.rule import Rule
 
 RULES: Final = (
+    Rule("4.5.5 what has no identity is nobody else's", LIMITS, "if one.identity and one.verdict in _HAD}", "if one.verdict in _HAD}"),
     Rule(
         "4.5.4 presence decides and not the code",
         AFTERMATH,

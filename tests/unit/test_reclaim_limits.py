@@ -340,6 +340,14 @@ def test_what_somebody_is_seen_to_have_is_neither_held_nor_agreed_to_any_more(ve
     assert found.is_latched
 
 
+def test_one_without_an_identity_that_somebody_has_is_not_every_one_without() -> None:
+    look = replace(ReclaimDesk(vnpus=(vnpu_of(100),)).see(1.0), is_whole=False)
+    held = frozenset({Held("p001", 116, "", "of an earlier run")})
+    nameless = Judgement("v0100", "", "p000", 100, Verdict.IN_USE, "", "")
+    found = watch_look(Breaker(is_latched=True, held=held, agreed=held), [], look, [nameless])
+    assert (found.held, found.agreed) == (held, held)
+
+
 def test_what_latched_before_the_earlier_run_was_read_stays_latched() -> None:
     eligible = on(0, 1, 2)
     latched = watch(Breaker(), eligible, 16, present(*eligible))

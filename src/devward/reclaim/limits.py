@@ -241,7 +241,7 @@ def sentence(breaker: Breaker) -> str:
 def watch_look(breaker: Breaker, eligible: Iterable[Due], look: Look, judgements: Iterable[Judgement]) -> Breaker:
     """Return the breaker with what is eligible by a look, and by the judgements of it."""
     present = {one.identity: one.lasting for one in look.vnpus if one.identity}
-    had = {one.identity for one in judgements if one.verdict in _HAD}
+    had = {one.identity for one in judgements if one.identity and one.verdict in _HAD}
     return watch(breaker, eligible, reclaimed_cards(look), present, is_whole=look.is_whole, had=had)
 
 
