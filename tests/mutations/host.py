@@ -196,6 +196,18 @@ _PROCESSES: Final = (
         "                        pass\n",
     ),
     Rule(
+        "4.2 paths of mapped files are bounded in all",
+        DESCRIPTORS,
+        "                self._mapped_paths += len(file)\n",
+        "",
+    ),
+    Rule(
+        "4.2 mappings are not read beyond the time",
+        DESCRIPTORS,
+        "                self._require_time()\n                lines, newline",
+        "                lines, newline",
+    ),
+    Rule(
         "4.2 a mapping holds a device", DESCRIPTORS, "                self._hold(task, number, Trace.MAPPING)\n", "                pass\n"
     ),
     Rule(

@@ -573,6 +573,44 @@ def test_a_bound_that_is_hit_is_doubt(host: Host, limits: ScanLimits, code: Scan
     assert ([doubt.code for doubt in found.doubts], found.finding(FULL)) == ([code], Finding.UNKNOWN)
 
 
+def test_paths_of_mapped_files_are_bounded_in_all(host: Host) -> None:
+    for pid in (1, 2):
+        directory = host.process(pid)
+        (directory / "map_files").mkdir()
+        for number in range(3):
+            start = 0x400000 + 0x1000 * number
+            (directory / f"map_files/{start:x}-{start + 0x1000:x}").symlink_to("/dev/null")
+        lines = (f"{0x400000 + 0x1000 * n:x}-{0x401000 + 0x1000 * n:x} r--p 00000000 00:06 {pid}{n} /file{pid}{n}\n" for n in range(3))
+        (directory / f"task/{pid}/maps").write_text("".join(lines))
+    size = len("00:06 10 /file10")
+    assert host.scan(FULL, limits=ScanLimits(mapped_paths=6 * size)).finding(FULL) is Finding.CLEAN
+    found = host.scan(FULL, limits=ScanLimits(mapped_paths=6 * size - 1))
+    assert ([doubt.code for doubt in found.doubts], found.finding(FULL)) == ([ScanDoubt.TOO_MANY_MAPPINGS], Finding.UNKNOWN)
+
+
+def test_who_has_most_is_named_where_there_is_too_much(host: Host) -> None:
+    for pid in (1, 2, 3):
+        host.process(pid, name=f"x\x1b{pid}")
+        for number in range(3, 9 if pid == 2 else 4):
+            host.descriptor(pid, "/dev/null", number=number)
+    (doubt,) = host.scan(FULL, limits=ScanLimits(descriptors=7)).doubts
+    assert doubt.subject == f"process 2 'x\\x1b2' of uid {os.getuid()} has most, 6"
+    (doubt,) = host.scan(FULL, limits=ScanLimits(tasks=2)).doubts
+    assert doubt.subject == str(host.root), "where none was read nobody is"
+
+
+def test_one_process_with_many_mappings_is_not_read_beyond_the_time(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = host.process(1)
+    (directory / "task/1/maps").write_text("400000-401000 rw-p 00000000 00:06 4                          /dev/zero\n" * 20_000)
+    (directory / "map_files").mkdir()
+    (directory / "map_files/400000-401000").symlink_to("/dev/zero")
+    ticks = iter(range(100))
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
+    found = host.scan(FULL, limits=ScanLimits(deadline=1.5))
+    assert ([doubt.code for doubt in found.doubts], found.finding(FULL)) == ([ScanDoubt.OUT_OF_TIME], Finding.UNKNOWN)
+    assert 0 < found.mappings < 20_000
+
+
 def test_one_process_with_many_descriptors_is_not_read_beyond_the_time(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     host.process(1)
     for number in range(3, 9):

@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 from devward.cluster.evidence import DeviceNumber, Doubt, Finding
 from devward.cluster.kernel import Kernel
 from devward.cluster.vantage import reads_everybody
+from devward.text import quoted
 
 #: A process or a thread that is no more: get_proc_task() found nobody.
 _GONE: Final = frozenset({errno.ENOENT, errno.ESRCH})
@@ -74,8 +75,10 @@ class ScanLimits:
     descriptors: int = 2_000_000
     #: Bytes of one process's /proc/PID/maps; 65,530 mappings, the kernel's default limit, are about 8 MB.
     maps_size: int = 256 * 1024 * 1024
+    #: Bytes of the paths of all mapped files together, each counted once; a full host has about 1 MB.
+    mapped_paths: int = 32 * 1024 * 1024
     rounds: int = 16
-    #: Seconds of the monotonic clock, looked at between processes and every so many descriptors.
+    #: Seconds of the monotonic clock, looked at between processes, every so many descriptors, and for each piece of a list of mappings.
     deadline: float = math.inf
 
 
@@ -155,6 +158,9 @@ class _Scan:
         #: Leaders whose memory was seen: those that are on their way out have none, while other threads may.
         self._with_memory: set[_Task] = set()
         self._mapped: dict[bytes, DeviceNumber | None] = {}
+        self._mapped_paths = 0
+        #: The thread that took most to read, and how many descriptors and mappings that were: it is at fault where there were too many.
+        self._largest: tuple[int, _Task | None] = (0, None)
         self._unread = 0
         self._descriptors = 0
         self._mappings = 0
@@ -166,12 +172,12 @@ class _Scan:
             self._proc = os.open(proc, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 doubts += self._until_nothing_is_new()
+            except _LimitError as error:
+                doubts.append(Doubt(error.doubt, self._who_has_most() or proc))
             finally:
                 os.close(self._proc)
         except OSError as error:
             doubts.append(Doubt(ScanDoubt.PROC_UNREADABLE, proc, error.errno or 0))
-        except _LimitError as error:
-            doubts.append(Doubt(error.doubt, proc))
         return DescriptorScan(
             self._numbers,
             tuple(self._holders.values()),
@@ -247,6 +253,7 @@ class _Scan:
 
     def _examine(self, task: _Task) -> None:
         leader = task._replace(tid=task.pid)
+        before = self._descriptors + self._mappings
         try:
             # The threads of a process share its memory always, its descriptors nearly always.
             is_read = task != leader and leader in self._with_memory and self._kernel.share_descriptors(task.pid, task.tid) is True
@@ -258,6 +265,19 @@ class _Scan:
         else:
             self._read.add(task)
             self._failed.pop(task, None)
+        finally:
+            self._largest = max(self._largest, (self._descriptors + self._mappings - before, task), key=lambda one: one[0])
+
+    def _who_has_most(self) -> str:
+        """Return the largest process with its user, fit to be shown; empty where it has gone, or none was read."""
+        count, task = self._largest
+        if task is None:
+            return ""
+        try:
+            uid = os.stat(f"{task.pid}", dir_fd=self._proc).st_uid
+        except OSError:
+            return ""
+        return f"process {task.pid} {quoted(self._command(task))} of uid {uid} has most, {count}"
 
     def _fail(self, task: _Task, error: int) -> None:
         self._failed[task] = (self._failed.get(task, (0, 0))[0] + 1, error)
@@ -332,6 +352,9 @@ class _Scan:
                     if error.errno == errno.EACCES and self._is_on_nodev_mount(self._proc, name):
                         continue
                     raise
+                self._mapped_paths += len(file)
+                if self._mapped_paths > self._limits.mapped_paths:
+                    raise _LimitError(ScanDoubt.TOO_MANY_MAPPINGS)
                 self._mapped[file] = DeviceNumber(major, minor) if stat.S_ISCHR(mode) else None
             number = self._mapped[file]
             if number is not None and number in self._numbers:
@@ -355,6 +378,7 @@ class _Scan:
                 size += len(piece)
                 if size > self._limits.maps_size:
                     raise _LimitError(ScanDoubt.TOO_MANY_MAPPINGS)
+                self._require_time()
                 lines, newline, rest = (rest + piece).rpartition(b"\n")
                 found = _MAPPED_FILE.findall(lines + newline)
                 self._mappings += len(found)

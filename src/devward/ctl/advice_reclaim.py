@@ -76,7 +76,14 @@ WHY_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
         "use-not-told": Advice(_UNTOLD, (BROKER,)),
         "identity-unknown": Advice(_UNTOLD, (CARDS, BROKER)),
         "identity-shared": Advice(_UNTOLD, (CARDS, BROKER)),
-        "host-unknown": Advice(_UNTOLD, (EXPLAIN, BROKER)),
+        "host-unknown": Advice(
+            _UNTOLD,
+            (
+                EXPLAIN,
+                _step("If that names a process with very many open or mapped files, end it, or have its user do so.", "kill PID"),
+                BROKER,
+            ),
+        ),
         "host-not-asked": Advice(_UNTOLD, (ITSELF,)),
         "card-protected": Advice(_STAYS, (EXPLAIN,)),
         "card-named-by-container": Advice(_STAYS, (EXPLAIN,)),

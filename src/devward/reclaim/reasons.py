@@ -104,7 +104,9 @@ WHY_TEXT: Final[Mapping[Why, str]] = MappingProxyType(
         Why.USE_NOT_TOLD: "The driver does not say whether the vNPU is used.",
         Why.IDENTITY_UNKNOWN: "Nothing tells the vNPU from a later one of its id.",
         Why.IDENTITY_SHARED: "Nothing tells the vNPU from another one that is listed.",
-        Why.HOST_UNKNOWN: "Whether a process or a container of this host has the vNPU cannot be told.",
+        Why.HOST_UNKNOWN: (
+            "Whether a process or a container of this host has the vNPU cannot be told; devwardctl explain says what is in doubt."
+        ),
         Why.HOST_NOT_ASKED: "The host was not searched for holders of the vNPU.",
         Why.CARD_PROTECTED: "A Pod has the card, or may have it.",
         Why.NAMED_BY_CONTAINER: "A container of this host names the card in its environment.",
