@@ -83,7 +83,7 @@ _SOURCES: Final = (
     Rule(
         "4.3 an answer that names a node hands over what is there",
         ALLOCATION,
-        "                hands_over |= any(_has_node(path) for _, path in fields(_bytes(value)) if isinstance(path, bytes))\n",
+        "                hands_over |= any(_names(_VNPU_NODES, path) for path in paths)\n",
         "                pass\n",
     ),
     Rule(
@@ -102,7 +102,7 @@ _SOURCES: Final = (
     Rule(
         "4.2 an answer that cannot be decoded may be any card",
         ALLOCATION,
-        "        return Allocation(None, oddity=Oddity.UNDECODABLE, hands_over=_has_node(response))\n",
+        "        return Allocation(None, oddity=Oddity.UNDECODABLE, hands_over=_names(_VNPU_NODES, response))\n",
         "        return Allocation(frozenset({0}))\n",
     ),
     Rule(

@@ -255,12 +255,17 @@ def test_a_resource_of_another_name_that_gives_npus_counts(envs: dict[str, str],
 
 
 @pytest.mark.parametrize(
-    "more", [{"devices": ["/dev/vdavinci148"]}, {"devices": ["/dev/davinci3"]}, {"cdi_devices": ["ascend.com/vnpu=148"]}]
+    ("more", "hands_over"),
+    [
+        ({"devices": ["/dev/vdavinci148"]}, True),
+        ({"devices": ["/dev/davinci3"]}, False),
+        ({"cdi_devices": ["ascend.com/vnpu=148"]}, True),
+    ],
 )
-def test_a_resource_of_another_name_that_hands_out_a_node_counts(more: dict[str, list[str]]) -> None:
+def test_a_resource_of_another_name_that_hands_out_a_node_counts(more: dict[str, list[str]], hands_over: bool) -> None:
     found = parsed(Allocated("p", ("0",), response({}, **more), resource="example.com/nodes"))
     assert [(entry.resource, entry.allocation.cards, entry.allocation.hands_over) for entry in found.entries] == [
-        ("example.com/nodes", None, True)
+        ("example.com/nodes", None, hands_over)
     ]
 
 

@@ -5,7 +5,7 @@ mounts = 2, devices = 3, annotations = 4, cdi_devices = 5. HAMi's plugin puts th
 template of the vNPU into ASCEND_VNPU_SPECS; the ids that the kubelet asked for name other cards. Whatever cannot be told might be any card.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -27,6 +27,7 @@ _CDI_DEVICES: Final = 5
 _KNOWN: Final = frozenset({1, 2, 3, 4, 5})
 #: Nodes of cards and of vNPUs: /dev/davinci3, /dev/vdavinci148. Those that all containers share (/dev/davinci_manager) name no card.
 NPU_NODES: Final = tuple(f"davinci{digit}".encode() for digit in range(10))
+_VNPU_NODES: Final = tuple(b"v" + node for node in NPU_NODES)
 
 
 class Oddity(StrEnum):
@@ -54,7 +55,7 @@ class Allocation:
     template: str = ""
     #: Why `cards` is None.
     oddity: Oddity | None = None
-    #: The container is handed an NPU, or may be, that is there already: each attempt to start it takes up the same.
+    #: The container is handed a vNPU, or may be, that is there already: each attempt to start it takes up the same.
     hands_over: bool = False
 
 
@@ -75,7 +76,9 @@ def read_allocation(response: bytes | None) -> Allocation:
                 is_plain &= key not in variables
                 variables[key] = text
             elif number in _WITH_FILES:
-                hands_over |= any(_has_node(path) for _, path in fields(_bytes(value)) if isinstance(path, bytes))
+                paths = [path for _, path in fields(_bytes(value)) if isinstance(path, bytes)]
+                is_plain &= not any(_names(NPU_NODES, path) for path in paths)
+                hands_over |= any(_names(_VNPU_NODES, path) for path in paths)
             elif number in _KNOWN:
                 # A name of CDI may stand for any device.
                 _bytes(value)
@@ -83,7 +86,7 @@ def read_allocation(response: bytes | None) -> Allocation:
             else:
                 is_plain = False
     except WireError:
-        return Allocation(None, oddity=Oddity.UNDECODABLE, hands_over=_has_node(response))
+        return Allocation(None, oddity=Oddity.UNDECODABLE, hands_over=_names(_VNPU_NODES, response))
     template = variables.get(TEMPLATE_VARIABLE, "")
     if hands_over or not is_plain:
         return Allocation(None, template, Oddity.OTHER_FORM, hands_over)
@@ -93,8 +96,8 @@ def read_allocation(response: bytes | None) -> Allocation:
     return Allocation(cards, template)
 
 
-def _has_node(data: bytes) -> bool:
-    return any(node in data for node in NPU_NODES)
+def _names(nodes: Iterable[bytes], data: bytes) -> bool:
+    return any(node in data for node in nodes)
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

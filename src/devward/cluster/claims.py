@@ -121,7 +121,7 @@ REASON_TEXT: Final[Mapping[ClaimReason, str]] = {
     ClaimReason.ENDED_BUT_ALIVE: "The Pod has ended by its phase, and lives on this host; look for its containers.",
     ClaimReason.SOFT_SPLIT: "The Pod shares its card in hami-core mode, without a vNPU.",
     ClaimReason.NAMED_IN_ENVIRONMENT: "A container names cards in its environment that it did not request; let it request them.",
-    ClaimReason.NAMED_BY_NODE: "The Pod names device nodes of NPUs that are there already, and takes them up at each attempt to start.",
+    ClaimReason.NAMED_BY_NODE: "The Pod names a vNPU that is there already, by its node or by CDI; each attempt to start takes it up.",
     ClaimReason.PRIVILEGED: "The Pod may open any device; only a clean scan of descriptors tells that it does not.",
     ClaimReason.ONLY_IN_CHECKPOINT: "The kubelet's checkpoint has devices for a Pod that the API server does not know.",
     ClaimReason.ONLY_REMEMBERED: "The Pod was seen with devices since boot, and the API server does not know it any more.",
