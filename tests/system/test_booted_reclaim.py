@@ -264,6 +264,24 @@ def test_anybody_sees_the_verdicts_without_names_and_root_alone_acts(node: Node)
     assert (record["DEVWARD_MEMBER"], record["DEVWARD_CALLER_UID"]) == ("ReclaimVnpu", "0")
 
 
+def test_what_a_user_makes_of_its_own_control_groups_stops_nothing(node: Node) -> None:
+    machine = node.machine
+    machine.run("systemd-run", "--quiet", "--unit=groups", f"--uid={USER}", "--property=Delegate=yes", "sleep", "infinity")
+    group = f"/sys/fs/cgroup{machine.run('systemctl', 'show', '--property=ControlGroup', '--value', 'groups.service').strip()}"
+    deep, pod = "/".join("deeper" for _ in range(20)), f"pod{UIDS['runerror']}"
+    machine.run("mkdir", "-p", f"{group}/{deep}", f"{group}/{pod}/{'c1' * 32}", user=USER)
+    made_usec = time.time_ns() // 1000
+
+    def looked_usec() -> int:
+        explained = json.loads(machine.run("devwardctl", "explain", f"v{node.orphan.id:04d}", "--json"))
+        judged = explained["evidence"]["evidence"]
+        return int(judged["looked_at_usec"]) if judged is not None else 0
+
+    # A look takes a moment: one that ends so much later began after they were made.
+    node.until(lambda: looked_usec() > made_usec + 5_000_000 and node.verdict(node.orphan) == "eligible", "a look that they do not disturb")
+    machine.run("systemctl", "stop", "groups.service")
+
+
 # --- what is destroyed -----------------------------------------------------------------------------------------------------
 def test_what_a_failing_pod_left_behind_is_reclaimed_once_it_can_be_recorded(node: Node) -> None:
     machine, owned = node.machine, node.owned
