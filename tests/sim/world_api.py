@@ -173,6 +173,8 @@ def _object(pod: Pod) -> dict[str, Any]:
     spec: dict[str, Any] = {}
     if pod.shape == "mount":
         spec = {"volumes": [{"name": "dev", "hostPath": {"path": "/dev"}}]}
+    if pod.mounts >= 0:
+        spec = {"volumes": [{"name": "vnpu", "hostPath": {"path": f"/dev/vdavinci{pod.mounts}"}}]}
     shown = pod.shown
     made = pod_desk.pod(
         pod.shown_uid,

@@ -249,6 +249,8 @@ class Checks:
             self.world.count("pinned-too-late")
             if pin.target not in self._known_late:
                 self.broken(Rule.OWNED, f"vNPU {vnpu.vdev} ({vnpu.serial}): its pin is said to be in time")
+        if pod := next(self._mounting(vnpu), None):
+            self.broken(Rule.OWNED, f"vNPU {vnpu.vdev} ({vnpu.serial}): Pod {pod.uid[-4:]} mounts it")
         if pod := next(self._users(vnpu.phy), None):
             self.broken(Rule.CARD_IN_USE, f"vNPU {vnpu.vdev}, Pod {pod.uid[-4:]}")
         age = self.world.time.now - vnpu.made_at
@@ -302,6 +304,12 @@ class Checks:
     def _targets(self, vnpu: Vnpu) -> frozenset[str]:
         die = self.world.hardware.cards[vnpu.phy].die
         return frozenset({die, f"{die}/{vnpu.vdev}/{vnpu.template}"})
+
+    def _mounting(self, vnpu: Vnpu) -> Iterator[Pod]:
+        """Yield the Pods that mount the node of a vNPU, as far as the last list told."""
+        for pod in self.world.api.pods.values():
+            if pod.mounts == vnpu.vdev and pod.listed and not pod.ended and pod.shown.phase not in ("Succeeded", "Failed"):
+                yield pod
 
     def _users(self, phy: int) -> Iterator[Pod]:
         """Yield the Pods that have a card, with a container that lived when the last look began, as far as it could be seen."""

@@ -371,9 +371,10 @@ class Daemon:
             answers[part] = world.api.get(part, asked_at, world.time.now)
         if not is_asked:
             answers["pods"] = answer_of(None, world.time.now)
-        elif world.api.is_true:
+        else:
             for pod in world.api.pods.values():
-                pod.noted = True
+                pod.listed = world.api.is_true
+                pod.noted |= pod.listed
         checkpoint = Part(world.time.now, world.kubelet.read())
         yield "checkpoint"
         drivers = Part(world.time.now, Drivers(world.drivers))

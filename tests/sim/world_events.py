@@ -107,6 +107,15 @@ def _privileged(scene: Scene, number: int) -> None:
     _made(scene, "pod-privileged", scene.world.dice.choice(("privileged", "mount")))
 
 
+@event("pod-mounts-vnpu")
+def _mounts_vnpu(scene: Scene, number: int) -> None:
+    """One that no attempt starts, and that would take up the same vNPU at each."""
+    vnpus = sorted(scene.world.hardware.vnpus)
+    if vnpus:
+        reason = scene.world.dice.choice(_FAILING)
+        _made(scene, "pod-mounts-vnpu", "mounting", mounts=scene.world.dice.choice(vnpus), fails=-1, reason=reason, has_end=number % 3 == 0)
+
+
 @event("pod-stranger")
 def _stranger(scene: Scene, number: int) -> None:
     """One that has no card and may open any device."""

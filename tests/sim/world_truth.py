@@ -216,6 +216,8 @@ class Pod:
     exit_code: int = 0
     #: It never comes so far that a container is made: the reason why it waits, or "-" for none.
     stuck: str | None = None
+    #: The id of a vNPU whose node it mounts, whoever made that.
+    mounts: int = -1
     sandbox: Container | None = None
     main: Container | None = None
     said: Shown = field(default_factory=Shown)
@@ -227,6 +229,8 @@ class Pod:
     allocated: bool = False
     #: A list or a checkpoint that devward was given had it.
     noted: bool = False
+    #: The latest list that devward was given had it.
+    listed: bool = False
     #: Of the object in the API, kept until something changes.
     text: bytes | None = None
     attempts: int = 0
@@ -239,7 +243,7 @@ class Pod:
     @property
     def has_card(self) -> bool:
         """Whether HAMi gave it a card."""
-        return self.shape != "stranger"
+        return self.shape not in ("stranger", "mounting")
 
     @property
     def wants_vnpu(self) -> bool:
