@@ -325,14 +325,12 @@ def test_many_callers_together_have_a_limit_too(bus: Bus, monkeypatch: pytest.Mo
     run(main)
 
 
-@pytest.mark.parametrize(("per_uid", "for_root", "answered"), [(5, 4, 5), (50, 13, 7)])
+@pytest.mark.parametrize(("per_uid", "in_all", "answered"), [(5, 20, 5), (50, 7, 7)])
 def test_a_user_with_many_connections_leaves_room_for_root(
-    bus: Bus, monkeypatch: pytest.MonkeyPatch, per_uid: int, for_root: int, answered: int
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, per_uid: int, in_all: int, answered: int
 ) -> None:
-    monkeypatch.setattr(dispatch, "MAX_CALLS", 20)
-    monkeypatch.setattr(dispatch, "MAX_CALLS_PER_SENDER", 4)
+    monkeypatch.setattr(dispatch, "MAX_CALLS", in_all)
     monkeypatch.setattr(dispatch, "MAX_CALLS_PER_UID", per_uid)
-    monkeypatch.setattr(dispatch, "ROOT_CALLS", for_root)
 
     async def main() -> None:
         async with world(bus.address) as made:
@@ -341,9 +339,9 @@ def test_a_user_with_many_connections_leaves_room_for_root(
             await root.ok("CheckAllocation", "s", ["kvm"])
             pretend_uid(made, 1000, monkeypatch)
             made.backend.gate.clear()
-            clients = [await made.client() for _ in range(4)]
-            calls = [asyncio.ensure_future(client.call("CheckAllocation", "s", ["kvm"])) for client in clients for _ in range(3)]
-            await until(lambda: sum(call.done() for call in calls) == 12 - answered)
+            clients = [await made.client() for _ in range(6)]
+            calls = [asyncio.ensure_future(client.call("CheckAllocation", "s", ["kvm"])) for client in clients for _ in range(5)]
+            await until(lambda: sum(call.done() for call in calls) == 30 - answered)
             assert {call.result().error_name for call in calls if call.done()} == {"org.freedesktop.DBus.Error.LimitsExceeded"}
             stops = [asyncio.ensure_future(root.call("CheckAllocation", "s", ["kvm"])) for _ in range(4)]
             made.backend.gate.set()
@@ -352,12 +350,40 @@ def test_a_user_with_many_connections_leaves_room_for_root(
             await clients[0].ok("CheckAllocation", "s", ["kvm"])
             await until(lambda: not made.service.dispatcher._calls)
             assert not made.service.dispatcher._by_uid
+            assert made.service.dispatcher._unnamed == 0
+
+    run(main)
+
+
+def test_calls_of_whom_nobody_knows_yet_have_a_limit_of_their_own(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "MAX_UNNAMED", 6)
+
+    async def main() -> None:
+        async with world(bus.address) as made:
+            known = await made.client()
+            await known.ok("CheckAllocation", "s", ["kvm"])
+            answers, real = asyncio.Event(), made.service.connection.call_bus
+
+            async def call_bus(member: str, *body: object, **more: object) -> object:
+                if member == "GetConnectionCredentials":
+                    await answers.wait()
+                return await real(member, *body, **more)  # type: ignore[arg-type]
+
+            monkeypatch.setattr(made.service.connection, "call_bus", call_bus)
+            clients = [await made.client() for _ in range(4)]
+            calls = [asyncio.ensure_future(client.call("CheckAllocation", "s", ["kvm"])) for client in clients for _ in range(2)]
+            await until(lambda: sum(call.done() for call in calls) == 2)
+            answers.set()
+            done = await asyncio.gather(*calls)
+            assert [one.error_name for one in done if one.error_name] == ["org.freedesktop.DBus.Error.LimitsExceeded"] * 2
+            await known.ok("CheckAllocation", "s", ["kvm"])
+            await until(lambda: made.service.dispatcher._unnamed == 0)
 
     run(main)
 
 
 def test_limits_are_those_of_the_contract() -> None:
-    assert (dispatch.MAX_CALLS_PER_SENDER, dispatch.MAX_CALLS_PER_UID, dispatch.MAX_CALLS, dispatch.ROOT_CALLS) == (64, 128, 512, 64)
+    assert (dispatch.MAX_CALLS_PER_SENDER, dispatch.MAX_CALLS_PER_UID, dispatch.MAX_CALLS, dispatch.MAX_UNNAMED) == (64, 128, 512, 2048)
 
 
 def test_callers_that_leave_in_the_middle_leave_nothing_behind(bus: Bus) -> None:

@@ -83,26 +83,40 @@ _SOURCES: Final = (
     Rule(
         "4.3 an answer that names a node hands over what is there",
         ALLOCATION,
-        "                hands_over |= any(_names(_VNPU_NODES, path) for path in paths)\n",
-        "                pass\n",
+        "                    handed |= by_path(path)\n",
+        "",
     ),
     Rule(
         "4.3 an answer with names of CDI may hand over what is there",
         ALLOCATION,
-        "                hands_over |= number == _CDI_DEVICES\n",
-        "",
+        "                    handed |= by_cdi(name, others=ANY)\n",
+        "                    pass\n",
     ),
-    Rule("4.2 a resource that hands out nodes counts, whatever it is called", CHECKPOINT, ', *NPU_NODES, b"ascend.com/")', ")"),
+    Rule(
+        "4.3 an annotation with names of CDI may hand over what is there",
+        ALLOCATION,
+        "                    handed |= by_cdi(text, others=ANY)\n",
+        "                    pass\n",
+    ),
+    Rule(
+        "4.3 what a later version says may hand over anything",
+        ALLOCATION,
+        "                handed = ANY\n",
+        "                is_plain = False\n",
+    ),
+    Rule(
+        "4.2 a resource that hands out nodes counts, whatever it is called", CHECKPOINT, ', b"/davinci", b"/vdavinci", b"ascend.com/")', ")"
+    ),
     Rule(
         "4.2 an answer that names devices otherwise may be any card",
         ALLOCATION,
-        "    if hands_over or not is_plain:\n",
+        "    if handed != NOTHING or not is_plain:\n",
         "    if is_plain is None:\n",
     ),
     Rule(
         "4.2 an answer that cannot be decoded may be any card",
         ALLOCATION,
-        "        return Allocation(None, oddity=Oddity.UNDECODABLE, hands_over=_names(_VNPU_NODES, response))\n",
+        "        return Allocation(None, oddity=Oddity.UNDECODABLE, handed=ANY)\n",
         "        return Allocation(frozenset({0}))\n",
     ),
     Rule(

@@ -255,21 +255,22 @@ def test_a_resource_of_another_name_that_gives_npus_counts(envs: dict[str, str],
 
 
 @pytest.mark.parametrize(
-    ("more", "hands_over"),
+    ("more", "vnpus"),
     [
-        ({"devices": ["/dev/vdavinci148"]}, True),
-        ({"devices": ["/dev/davinci3"]}, False),
-        ({"cdi_devices": ["ascend.com/vnpu=148"]}, True),
+        ({"devices": ["/dev/vdavinci148"]}, {148}),
+        ({"devices": ["/dev/davinci3"]}, set()),
+        ({"cdi_devices": ["ascend.com/vnpu=148"]}, {148}),
     ],
 )
-def test_a_resource_of_another_name_that_hands_out_a_node_counts(more: dict[str, list[str]], hands_over: bool) -> None:
+def test_a_resource_of_another_name_that_hands_out_a_node_counts(more: dict[str, list[str]], vnpus: set[int]) -> None:
     found = parsed(Allocated("p", ("0",), response({}, **more), resource="example.com/nodes"))
-    assert [(entry.resource, entry.allocation.cards, entry.allocation.hands_over) for entry in found.entries] == [
-        ("example.com/nodes", None, hands_over)
-    ]
+    ((resource, allocation),) = [(entry.resource, entry.allocation) for entry in found.entries]
+    assert (resource, allocation.cards, allocation.handed.vnpus) == ("example.com/nodes", None, vnpus)
 
 
-@pytest.mark.parametrize("more", [{"devices": ["/dev/davinci_manager", "/dev/kvm"]}, {"cdi_devices": ["vendor.com/gpu=1"]}])
+@pytest.mark.parametrize(
+    "more", [{"devices": ["/dev/davinci_manager", "/dev/kvm", "/opt/davinci18/x"]}, {"cdi_devices": ["vendor.com/gpu=1"]}]
+)
 def test_another_resource_that_hands_out_something_else_does_not_count(more: dict[str, list[str]]) -> None:
     assert parsed(Allocated("p", ("0",), response({}, **more), resource="example.com/nodes")).others == 1
 

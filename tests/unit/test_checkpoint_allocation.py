@@ -5,6 +5,7 @@ import pytest
 from hypothesis import strategies as st
 
 from devward.cluster.allocation import Allocation, Oddity, WireError, fields, read_allocation
+from devward.cluster.handed import ANY, NOTHING, Handed
 from sim.kubelet_checkpoint import field, hami_response, response, varint
 
 TEMPLATE = "vir05_1c_8g"
@@ -83,23 +84,30 @@ def test_what_cannot_be_told_is_all_cards(answer: bytes | None, oddity: Oddity) 
 
 
 @pytest.mark.parametrize(
-    ("answer", "hands_over"),
+    ("answer", "handed"),
     [
-        (GOOD, False),
-        (GOOD + GOOD, False),
-        (GOOD + field(6, "x"), False),
-        (GOOD[:-1], False),
-        (response({DEVICES: "0"}, devices=["/dev/davinci_manager"]), False),
-        (response({DEVICES: "0"}, devices=["/dev/davinci3"]), False),
-        (response({}, devices=["/dev/kvm", "/dev/vdavinci148"]), True),
-        (response({}, cdi_devices=["example.com/any=1"]), True),
-        (GOOD + field(2, field(1, "/dev/x") + field(2, "/dev/vdavinci148")), True),
-        (GOOD + field(2, field(1, "/usr/local") + varint(3 << 3) + varint(1)), False),
-        (response({}, devices=["/dev/vdavinci148"]) + b"\xff", True),
+        (GOOD, NOTHING),
+        (GOOD + GOOD, NOTHING),
+        (response({DEVICES: "0"}, devices=["/dev/davinci_manager"]), NOTHING),
+        (response({DEVICES: "0"}, devices=["/dev/davinci3"]), NOTHING),
+        (response({}, devices=["/dev/kvm", "/dev/vdavinci148", "/dev/davinci149"]), Handed(frozenset({148, 149}))),
+        (GOOD + field(2, field(1, "/dev/x") + field(2, "/dev//vdavinci148")), Handed(frozenset({148}))),
+        (GOOD + field(2, field(1, "/dev/vdavinci148") + field(2, "/opt/vdavinci148/x")), NOTHING),
+        (GOOD + field(2, field(1, "/usr/local") + varint(3 << 3) + varint(1)), NOTHING),
+        (response({}, cdi_devices=["ascend.com/vnpu=148"]), Handed(frozenset({148}))),
+        (response({}, cdi_devices=["ascend.com/vnpu=all"]), ANY),
+        (response({}, cdi_devices=["ascend.com/npu=3"]), ANY),
+        (response({}, cdi_devices=["example.com/any=1"]), ANY),
+        (GOOD + field(4, field(1, "cdi.k8s.io/x") + field(2, "ascend.com/vnpu=148, ascend.com/vnpu=150")), Handed(frozenset({148, 150}))),
+        (GOOD + field(4, field(1, "cdi.k8s.io/x") + field(2, "example.com/any=1")), ANY),
+        (GOOD + field(4, field(1, "example.com/x") + field(2, "ascend.com/vnpu=148")), NOTHING),
+        # What is not known may be anything.
+        (GOOD + field(6, "x"), ANY),
+        (GOOD[:-1], ANY),
     ],
 )
-def test_what_names_a_node_hands_over_what_is_there(answer: bytes, hands_over: bool) -> None:
-    assert read_allocation(answer).hands_over is hands_over
+def test_what_is_handed_over_is_what_nodes_and_names_of_cdi_stand_for(answer: bytes, handed: Handed) -> None:
+    assert read_allocation(answer).handed == handed
 
 
 def test_a_template_is_told_where_the_cards_are_not() -> None:
@@ -116,7 +124,8 @@ def test_every_oddity_means_all_cards(oddity: Oddity) -> None:
         Oddity.UNREADABLE: response({DEVICES: "x"}),
         Oddity.OTHER_FORM: field(9, ""),
     }
-    assert read_allocation(answers[oddity]) == Allocation(None, oddity=oddity)
+    handed = ANY if oddity in (Oddity.UNDECODABLE, Oddity.OTHER_FORM) else NOTHING
+    assert read_allocation(answers[oddity]) == Allocation(None, oddity=oddity, handed=handed)
 
 
 @hypothesis.given(

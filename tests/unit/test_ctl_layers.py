@@ -56,7 +56,7 @@ def test_the_table_of_observations_stands_on_nothing_that_does_anything() -> Non
     assert f"devward.{TABLE[1]}" in pure
     loaded = loads(f"import devward.{TABLE[1]}")
     assert not loaded & {"asyncio", "subprocess", "socket", "dbus_next", "kubernetes", "yaml"}
-    assert {name.split(".")[1] for name in loaded if name.startswith("devward.")} == {"cluster", "text"}
+    assert {name.split(".")[1] for name in loaded if name.startswith("devward.")} == {"cluster", "names", "text"}
 
 
 def test_the_tables_of_reclaiming_stand_on_nothing_that_does_anything() -> None:

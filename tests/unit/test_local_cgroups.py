@@ -168,15 +168,17 @@ def test_what_a_user_makes_in_its_own_groups_is_not_seen(tree: Tree, made: list[
 def test_a_container_that_owns_its_group_is_seen(tree: Tree) -> None:
     tree.group(f"{SLICE}/cri-containerd-{ONE}.scope", populated=True)
     for hierarchy in tree.hierarchies:
-        os.chown(hierarchy / SLICE / f"cri-containerd-{ONE}.scope", 100_000, 100_000)
+        os.chown(hierarchy / SLICE / f"cri-containerd-{ONE}.scope", 65534, 65534)
     assert tree.scan().pod_finding(UID, frozenset()) is Finding.HELD
 
 
 @needs_root
-def test_in_a_user_namespace_root_is_another(tree: Tree) -> None:
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_root_of_the_tree_may_be_another_users(tree: Tree, whole: bool) -> None:
     tree.group(f"{SLICE}/cri-containerd-{ONE}.scope", populated=True)
-    for directory, _, _ in os.walk(tree.root):
-        os.chown(directory, 65534, 65534)
+    for hierarchy in tree.hierarchies:
+        for directory in [path for path, _, _ in os.walk(hierarchy)] if whole else [hierarchy]:
+            os.chown(directory, 65534, 65534)
     assert tree.scan().pod_finding(UID, frozenset()) is Finding.HELD
 
 

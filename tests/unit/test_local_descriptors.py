@@ -6,7 +6,6 @@ import shutil
 import stat
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -573,6 +572,17 @@ def test_a_bound_that_is_hit_is_doubt(host: Host, limits: ScanLimits, code: Scan
     assert ([doubt.code for doubt in found.doubts], found.finding(FULL)) == ([code], Finding.UNKNOWN)
 
 
+class Ticking:
+    """A clock that moves by a second with each look at it."""
+
+    def __init__(self) -> None:
+        self._now = -1.0
+
+    def monotonic(self) -> float:
+        self._now += 1.0
+        return self._now
+
+
 def test_paths_of_mapped_files_are_bounded_in_all(host: Host) -> None:
     for pid in (1, 2):
         directory = host.process(pid)
@@ -588,15 +598,27 @@ def test_paths_of_mapped_files_are_bounded_in_all(host: Host) -> None:
     assert ([doubt.code for doubt in found.doubts], found.finding(FULL)) == ([ScanDoubt.TOO_MANY_MAPPINGS], Finding.UNKNOWN)
 
 
-def test_who_has_most_is_named_where_there_is_too_much(host: Host) -> None:
+@pytest.mark.parametrize(
+    ("limits", "at_fault"),
+    [
+        (ScanLimits(descriptors=7), 2),
+        (ScanLimits(mapped_paths=500), 3),
+        (ScanLimits(maps_size=500), 3),
+        (ScanLimits(tasks=2), None),
+    ],
+)
+def test_who_takes_most_of_a_bound_is_named(host: Host, limits: ScanLimits, at_fault: int | None) -> None:
     for pid in (1, 2, 3):
-        host.process(pid, name=f"x\x1b{pid}")
+        directory = host.process(pid, name=f"x\x1b{pid}")
         for number in range(3, 9 if pid == 2 else 4):
             host.descriptor(pid, "/dev/null", number=number)
-    (doubt,) = host.scan(FULL, limits=ScanLimits(descriptors=7)).doubts
-    assert doubt.subject == f"process 2 'x\\x1b2' of uid {os.getuid()} has most, 6"
-    (doubt,) = host.scan(FULL, limits=ScanLimits(tasks=2)).doubts
-    assert doubt.subject == str(host.root), "where none was read nobody is"
+        (directory / "map_files").mkdir()
+        (directory / "map_files/400000-401000").symlink_to("/dev/null")
+        path = "/" + "p" * (600 if pid == 3 else 20)
+        (directory / f"task/{pid}/maps").write_text(f"400000-401000 r--p 00000000 00:06 {pid} {path}\n")
+    (doubt,) = host.scan(FULL, limits=limits).doubts
+    expected = f"process {at_fault} 'x\\x1b{at_fault}' of uid {os.getuid()} takes most of it"
+    assert doubt.subject == (expected if at_fault else str(host.root))
 
 
 def test_one_process_with_many_mappings_is_not_read_beyond_the_time(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -604,22 +626,22 @@ def test_one_process_with_many_mappings_is_not_read_beyond_the_time(host: Host, 
     (directory / "task/1/maps").write_text("400000-401000 rw-p 00000000 00:06 4                          /dev/zero\n" * 20_000)
     (directory / "map_files").mkdir()
     (directory / "map_files/400000-401000").symlink_to("/dev/zero")
-    ticks = iter(range(100))
-    monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
-    found = host.scan(FULL, limits=ScanLimits(deadline=1.5))
+    monkeypatch.setattr(descriptors, "time", Ticking())
+    # Before the process, at its beginning, and before the first piece of its list.
+    found = host.scan(FULL, limits=ScanLimits(deadline=2.5))
     assert ([doubt.code for doubt in found.doubts], found.finding(FULL)) == ([ScanDoubt.OUT_OF_TIME], Finding.UNKNOWN)
     assert 0 < found.mappings < 20_000
+    assert found.doubts[0].subject.startswith("process 1 ")
 
 
 def test_one_process_with_many_descriptors_is_not_read_beyond_the_time(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     host.process(1)
     for number in range(3, 9):
         host.descriptor(1, "/dev/null", number=number)
-    ticks = iter(range(100))
-    monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr(descriptors, "time", Ticking())
     monkeypatch.setattr(descriptors, "_CLOCKED", 2)
-    # The first look at the clock is before the process, the others are at every second descriptor.
-    found = host.scan(FULL, limits=ScanLimits(deadline=1.5))
+    # The first looks at the clock are before the process and at its beginning, the others at every second descriptor.
+    found = host.scan(FULL, limits=ScanLimits(deadline=2.5))
     assert ([doubt.code for doubt in found.doubts], found.descriptors) == ([ScanDoubt.OUT_OF_TIME], 4)
     assert found.finding(FULL) is Finding.UNKNOWN
 

@@ -96,7 +96,7 @@ def test_without_npus_there_is_nothing_to_show_and_nothing_to_do(desk: Desk) -> 
         await room.configure(NpuConfig())
         assert (tuple(room.cards()), tuple(room.vnpus()), tuple(room.findings())) == ((), (), ())
         assert room.describe(room.cards()) == {"host": {}, "kubelet": "", "cards": [], "vnpus": []}
-        assert not room.may_have_idle()
+        assert not room.may_have_idle
         assert isinstance(await room.witness((), None), Unavailable)
         assert asyncio.all_tasks() == {asyncio.current_task()}
         await room.close()

@@ -62,6 +62,7 @@ class FakeNpus:
     def vnpus(self) -> tuple[VnpuView, ...]:
         return self.units
 
+    @property
     def may_have_idle(self) -> bool:
         return self.idle
 

@@ -56,3 +56,15 @@ def test_another_pause_has_an_end_of_its_own() -> None:
     assert until(clock, passed=100, pause=longer) == 800
     assert until(clock, passed=100, pause=0) == 0
     assert until(clock, passed=100, pause=PAUSE) == 500
+
+
+@pytest.mark.parametrize("set_by", [-300.0, 0.0, 7200.0])
+def test_of_one_that_an_earlier_run_left_the_hosts_time_tells(set_by: float) -> None:
+    clock = PauseClock(PAUSE)
+    assert until(clock, passed=0) == 600
+    left = max(0.0, 500 - set_by)
+    assert until(clock, passed=100, set_by=set_by) == left
+    # Asked for anew it counts as any other.
+    assert until(clock, passed=100, pause=0) == 0
+    assert until(clock, passed=100) == 500
+    assert until(clock, passed=200, set_by=7200) == 400

@@ -1,11 +1,13 @@
 """Who claims a card: each rule alone, and what it holds against."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from devward.cluster.claims import Bounds, ClaimReason, KnownCard, Standing
+from devward.cluster.claims import Allocation, Bounds, ClaimReason, KnownCard, Standing
 from devward.cluster.evidence import Finding
+from devward.cluster.handed import ANY, Handed
 from sim.pod_desk import (
     HASH,
     OTHER_UID,
@@ -451,8 +453,9 @@ def test_a_pod_that_may_open_every_device_protects_every_card_until_a_scan_is_cl
     assert standings(Desk().look(ended_one, host=alive())) == (PROTECTED, PROTECTED)
 
 
-def mounting(path: str, **more: object) -> object:
-    return pod(spec={"volumes": [{"name": "v", "hostPath": {"path": path}}]}, containers=[container(npus=None)], **more)  # type: ignore[arg-type]
+def mounting(path: str, mounts: Sequence[dict[str, str]] = (), **more: object) -> object:
+    mounted = [container(npus=None, volumeMounts=list(mounts))]
+    return pod(spec={"volumes": [{"name": "v", "hostPath": {"path": path}}]}, containers=mounted, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("states", [{"main": RUNNING}, FAILING, {}])
@@ -461,6 +464,7 @@ def mounting(path: str, **more: object) -> object:
     [
         ("/dev/vdavinci100", (PROTECTED, NONE)),
         ("/dev//vdavinci131", (NONE, PROTECTED)),
+        ("/dev/davinci116", (NONE, PROTECTED)),
         # On no card of this host.
         ("/dev/vdavinci140", (PROTECTED, PROTECTED)),
         ("/dev/vdavinci5", (PROTECTED, PROTECTED)),
@@ -477,11 +481,48 @@ def test_a_pod_that_mounts_a_vnpu_has_it_though_nothing_of_it_lives(path: str, i
     assert standings(Desk().look(mounting(path, phase="Succeeded", states={}))) == (NONE, NONE)  # type: ignore[arg-type]
 
 
-def test_a_pod_that_is_handed_a_node_takes_it_up_at_each_attempt() -> None:
-    plain = pod(states=FAILING, containers=[container(npus=None)])
-    assert standings(Desk().look(plain, given=[given(resource="example.com/nodes")])) == (CANDIDATE, CANDIDATE)
-    handed = replace(given(resource="example.com/nodes"), hands_over=True)
-    assert standings(Desk().look(plain, given=[handed])) == (PROTECTED, PROTECTED)
+@pytest.mark.parametrize(
+    ("path", "mount", "if_clean"),
+    [
+        ("/dev", {"subPath": "vdavinci100"}, (PROTECTED, NONE)),
+        ("/", {"subPath": "dev/vdavinci116"}, (NONE, PROTECTED)),
+        ("/dev", {"subPathExpr": "$(NODE)"}, (PROTECTED, PROTECTED)),
+        ("/dev", {"subPath": "shm"}, (NONE, NONE)),
+        ("/dev", {}, (NONE, NONE)),
+        ("/dev", {"name": "w", "subPath": "vdavinci100"}, (NONE, NONE)),
+    ],
+)
+def test_a_pod_that_mounts_a_vnpu_from_below_dev_has_it(path: str, mount: dict[str, str], if_clean: object) -> None:
+    mounts = [{"name": "v", "mountPath": "/x", **mount}]
+    for more in ({}, {"spec": {}}):
+        claims = Desk().look(mounting(path, mounts, states=FAILING) if not more else mounting(path, mounts))  # type: ignore[arg-type]
+        assert tuple(card.standing_if_clean for card in claims.cards) == if_clean
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ascend.com/vnpu=116", (NONE, PROTECTED)),
+        ("nvidia.com/gpu=0, ascend.com/vnpu=100", (PROTECTED, NONE)),
+        ("ascend.com/npu=0", (PROTECTED, PROTECTED)),
+        ("nvidia.com/gpu=0", (NONE, NONE)),
+    ],
+)
+def test_a_pod_that_names_a_vnpu_by_cdi_has_it(name: str, expected: object) -> None:
+    named = pod(states=FAILING, containers=[container(npus=None)], annotations={"cdi.k8s.io/mine": name})
+    assert standings(Desk().look(named)) == expected
+
+
+@pytest.mark.parametrize("annotations", [{}, annotated(DIES[0])])
+@pytest.mark.parametrize("own", [(), (given(0),)])
+def test_a_pod_that_is_handed_a_vnpu_takes_it_up_at_each_attempt(annotations: dict[str, str], own: tuple[Allocation, ...]) -> None:
+    plain = pod(states=FAILING, containers=[container(npus=None)], annotations=annotations)
+    other = given(resource="example.com/nodes")
+    assert PROTECTED not in standings(Desk().look(plain, given=[*own, other]))
+    one = replace(other, handed=Handed(frozenset({116})))
+    assert standings(Desk().look(plain, given=[*own, one]))[1] is PROTECTED
+    assert standings(Desk().look(plain, given=[*own, one]))[0] is not PROTECTED
+    assert standings(Desk().look(plain, given=[*own, replace(other, handed=ANY)])) == (PROTECTED, PROTECTED)
 
 
 def test_a_clean_scan_lifts_nothing_but_that() -> None:

@@ -1,7 +1,7 @@
 """One handler for every call that arrives. It never raises, and no caller ever sees a traceback.
 
 Calls are resolved against the contract: object, interface, member, signature, each with its own standard error. What is answered from
-memory is answered at once; the rest runs as tasks: so many for one caller, for one user and for all, and some that only root has.
+memory is answered at once; the rest runs as tasks: so many for one caller, for one user and for all, and as many for root alone.
 """
 
 import asyncio
@@ -26,12 +26,13 @@ from devward.errors import INTERNAL_ERROR_NAME, AccessDenied, DevwardError, Inva
 from devward.model import Caller
 from devward.text import printable
 
-#: Calls that may be under way for one bus name, for one user who is not root, and in all; of those, so many are for root alone, who may
-#: have to stop what is going on.
+#: Calls that may be under way for one bus name, for one user who is not root, for all of these together, and as many for root, who may have
+#: to stop what is going on.
 MAX_CALLS_PER_SENDER: Final = 64
 MAX_CALLS_PER_UID: Final = 128
 MAX_CALLS: Final = 512
-ROOT_CALLS: Final = 64
+#: Calls of whom the bus was not asked yet who they are, which takes it a moment for each bus name.
+MAX_UNNAMED: Final = 2048
 #: Stands for a user whom the bus does not name.
 _NOBODY_KNOWN: Final = -1
 #: Characters of an error's text, and of an argument in what polkit is told.
@@ -93,8 +94,8 @@ class Dispatcher:
         )
         self._calls: dict[asyncio.Task[None], MethodCall] = {}
         self._by_sender: Counter[str] = Counter()
-        #: Of users who are not root.
         self._by_uid: Counter[int] = Counter()
+        self._unnamed = 0
         self._closing = False
 
     @property
@@ -144,8 +145,9 @@ class Dispatcher:
     def _start(self, call: MethodCall, method: Method, rule: Rule | None, run: Run) -> None:
         if self._closing:
             raise Stopping("The daemon is stopping.")
-        if self._by_sender[call.sender] >= MAX_CALLS_PER_SENDER or len(self._calls) >= MAX_CALLS:
+        if self._by_sender[call.sender] >= MAX_CALLS_PER_SENDER or self._unnamed >= MAX_UNNAMED:
             raise _too_many()
+        self._unnamed += 1
         self._by_sender[call.sender] += 1
         task = asyncio.get_running_loop().create_task(self._serve(call, method, rule, run))
         self._calls[task] = call
@@ -161,8 +163,7 @@ class Dispatcher:
 
     async def _serve(self, call: MethodCall, method: Method, rule: Rule | None, run: Run) -> None:
         try:
-            # Who calls has to be asked for, which takes no longer than the bus does.
-            with self._share(await self._uid(call.sender)):
+            with self._share(await self._name(call.sender)):
                 caller = await self._gate.authorize(call, rule, _details(call, method))
                 self._replies.reply(call, method.out_signature, await run(caller))
         except CallerGone:
@@ -170,20 +171,22 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001  # the edge: _fail reports it
             self._fail(call, error)
 
-    async def _uid(self, sender: str) -> int:
+    async def _name(self, sender: str) -> int:
+        """Return the uid of who calls."""
         try:
             return (await self._gate.caller(sender)).uid
         except AccessDenied:
             # What may be done for somebody who cannot be named is the gate's to say.
             return _NOBODY_KNOWN
+        finally:
+            self._unnamed -= 1
 
     @contextlib.contextmanager
     def _share(self, uid: int) -> Iterator[None]:
         """Count a call as a user's while it is under way. LimitsExceeded where there are too many."""
-        if uid == 0:
-            yield
-            return
-        if self._by_uid[uid] >= MAX_CALLS_PER_UID or self._by_uid.total() >= MAX_CALLS - ROOT_CALLS:
+        of_root = self._by_uid[0]
+        is_full = of_root >= MAX_CALLS if uid == 0 else self._by_uid.total() - of_root >= MAX_CALLS
+        if is_full or (uid != 0 and self._by_uid[uid] >= MAX_CALLS_PER_UID):
             raise _too_many()
         self._by_uid[uid] += 1
         try:

@@ -5,12 +5,15 @@ mounts = 2, devices = 3, annotations = 4, cdi_devices = 5. HAMi's plugin puts th
 template of the vNPU into ASCEND_VNPU_SPECS; the ids that the kubelet asked for name other cards. Whatever cannot be told might be any card.
 """
 
-from collections.abc import Iterable, Iterator
+import posixpath
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from devward.cluster.bundle import visible_cards
+from devward.cluster.handed import ANY, CDI_ANNOTATION, NOTHING, Handed, by_cdi, by_path
 
 DEVICES_VARIABLE: Final = "ASCEND_VISIBLE_DEVICES"
 TEMPLATE_VARIABLE: Final = "ASCEND_VNPU_SPECS"
@@ -21,13 +24,13 @@ _LENGTH: Final = 2
 _FOUR_BYTES: Final = 5
 
 _ENVS: Final = 1
-#: Mounts and devices name files of the host.
+#: Mounts and devices name files of the host, in their second field.
 _WITH_FILES: Final = frozenset({2, 3})
+_HOST_PATH: Final = 2
+_ANNOTATIONS: Final = 4
 _CDI_DEVICES: Final = 5
-_KNOWN: Final = frozenset({1, 2, 3, 4, 5})
 #: Nodes of cards and of vNPUs: /dev/davinci3, /dev/vdavinci148. Those that all containers share (/dev/davinci_manager) name no card.
-NPU_NODES: Final = tuple(f"davinci{digit}".encode() for digit in range(10))
-_VNPU_NODES: Final = tuple(b"v" + node for node in NPU_NODES)
+_NPU_NODE: Final = re.compile(r"/dev/v?davinci[0-9]+", re.ASCII)
 
 
 class Oddity(StrEnum):
@@ -55,8 +58,8 @@ class Allocation:
     template: str = ""
     #: Why `cards` is None.
     oddity: Oddity | None = None
-    #: The container is handed a vNPU, or may be, that is there already: each attempt to start it takes up the same.
-    hands_over: bool = False
+    #: vNPUs that are there already.
+    handed: Handed = NOTHING
 
 
 class WireError(ValueError):
@@ -68,7 +71,7 @@ def read_allocation(response: bytes | None) -> Allocation:
     if not response:
         return Allocation(None, oddity=Oddity.EMPTY)
     variables: dict[str, str] = {}
-    is_plain, hands_over = True, False
+    is_plain, handed = True, NOTHING
     try:
         for number, value in fields(response):
             if number == _ENVS:
@@ -76,28 +79,28 @@ def read_allocation(response: bytes | None) -> Allocation:
                 is_plain &= key not in variables
                 variables[key] = text
             elif number in _WITH_FILES:
-                paths = [path for _, path in fields(_bytes(value)) if isinstance(path, bytes)]
-                is_plain &= not any(_names(NPU_NODES, path) for path in paths)
-                hands_over |= any(_names(_VNPU_NODES, path) for path in paths)
-            elif number in _KNOWN:
-                # A name of CDI may stand for any device.
-                _bytes(value)
-                hands_over |= number == _CDI_DEVICES
+                for path in (_text(part) for which, part in fields(_bytes(value)) if which == _HOST_PATH):
+                    is_plain &= _NPU_NODE.fullmatch("/" + posixpath.normpath(path).lstrip("/")) is None
+                    handed |= by_path(path)
+            elif number == _ANNOTATIONS:
+                key, text = _map_entry(value)
+                if key.startswith(CDI_ANNOTATION):
+                    handed |= by_cdi(text, others=ANY)
+            elif number == _CDI_DEVICES:
+                for name in (_text(part) for _, part in fields(_bytes(value))):
+                    handed |= by_cdi(name, others=ANY)
             else:
-                is_plain = False
+                # Of a later version: it may hand over anything.
+                handed = ANY
     except WireError:
-        return Allocation(None, oddity=Oddity.UNDECODABLE, hands_over=_names(_VNPU_NODES, response))
+        return Allocation(None, oddity=Oddity.UNDECODABLE, handed=ANY)
     template = variables.get(TEMPLATE_VARIABLE, "")
-    if hands_over or not is_plain:
-        return Allocation(None, template, Oddity.OTHER_FORM, hands_over)
+    if handed != NOTHING or not is_plain:
+        return Allocation(None, template, Oddity.OTHER_FORM, handed)
     cards = visible_cards(variables.get(DEVICES_VARIABLE, ""))
     if not cards:
         return Allocation(None, template, Oddity.UNREADABLE if cards is None else Oddity.NOT_NAMED)
     return Allocation(cards, template)
-
-
-def _names(nodes: Iterable[bytes], data: bytes) -> bool:
-    return any(node in data for node in nodes)
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -151,14 +154,18 @@ def _bytes(value: int | bytes) -> bytes:
     return value
 
 
+def _text(value: int | bytes) -> str:
+    try:
+        return _bytes(value).decode()
+    except UnicodeDecodeError:
+        raise WireError("a text that is not UTF-8") from None
+
+
 def _map_entry(value: int | bytes) -> tuple[str, str]:
     """Return key and value of one entry of a map of texts."""
     found: dict[int, str] = {}
     for number, text in fields(_bytes(value)):
         if number not in (1, 2) or number in found:
             raise WireError("an entry of a map with something else in it")
-        try:
-            found[number] = _bytes(text).decode()
-        except UnicodeDecodeError:
-            raise WireError("a text that is not UTF-8") from None
+        found[number] = _text(text)
     return found.get(1, ""), found.get(2, "")

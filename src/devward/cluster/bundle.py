@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from devward.cluster.evidence import FIRST_VDEV, LAST_VDEV, DeviceNumber, pod_uid_of_cgroup
+from devward.cluster.evidence import FIRST_VDEV, LAST_VDEV, DeviceNumber, pod_uid_of_cgroup, vnpu_of_node
 
 _LAST_CARD: Final = FIRST_VDEV - 1
 _MAX_ENTRIES: Final = 10_000
 
-_NPU_NODE: Final = re.compile(r"/dev/(v?)davinci([0-9]{1,9})", re.ASCII)
 _CARD: Final = re.compile(r"[0-9]{1,3}", re.ASCII)
 _CARD_RANGE: Final = re.compile(r"([0-9]{1,3})-([0-9]{1,3})", re.ASCII)
 _NAMED_CARD: Final = re.compile(r"(?:Ascend[0-9A-Za-z]{1,16}|npu)-([0-9]{1,3})", re.ASCII)
@@ -244,14 +243,11 @@ def _pod_uids(annotations: Mapping[str, str], cgroups_path: str) -> frozenset[st
 
 
 def _vdev_of(path: str) -> set[int]:
-    """The vNPU that a device path names; a davinci node below 100 is a whole card."""
-    found = _NPU_NODE.fullmatch(path)
-    if not found:
+    """The vNPU that a device path names."""
+    vdev = vnpu_of_node(path)
+    if vdev is None:
         return set()
-    vdev = int(found[2])
-    if FIRST_VDEV <= vdev <= LAST_VDEV:
-        return {vdev}
-    return _refuse("a vNPU's node with an impossible id") if found[1] or vdev > LAST_VDEV else set()
+    return {vdev} if FIRST_VDEV <= vdev <= LAST_VDEV else _refuse("a vNPU's node with an impossible id")
 
 
 def _opened(rule: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -86,7 +86,7 @@ def scan_cgroups(root: str = "/sys/fs/cgroup") -> CgroupScan:
 class _Scan:
     def __init__(self, root: str) -> None:
         self._root = root
-        #: Who owns the hierarchy that is read: root, or whom a user namespace shows as such.
+        #: Who owns the hierarchy that is read, which is not root in some user namespaces.
         self._owner = -1
         self._count = 0
         self._pods: set[str] = set()
@@ -153,7 +153,7 @@ class _Scan:
         if _CONTAINER.fullmatch(group.name):
             return True
         try:
-            return group.stat(follow_symlinks=False).st_uid == self._owner
+            return group.stat(follow_symlinks=False).st_uid in (0, self._owner)
         except FileNotFoundError:
             return False
         except OSError as error:

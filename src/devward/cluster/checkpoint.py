@@ -17,7 +17,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
 
-from devward.cluster.allocation import DEVICES_VARIABLE, NPU_NODES, TEMPLATE_VARIABLE, Allocation, Oddity, read_allocation
+from devward.cluster.allocation import DEVICES_VARIABLE, TEMPLATE_VARIABLE, Allocation, Oddity, read_allocation
 from devward.cluster.checksum import Row, checksum
 from devward.cluster.evidence import Doubt
 from devward.text import printable
@@ -31,8 +31,8 @@ _NPU_PREFIX: Final = "huawei.com/"
 _ENTRY_KEYS: Final = frozenset({"PodUID", "ContainerName", "ResourceName", "DeviceIDs", "AllocResp"})
 #: As Go writes an int64: no plus sign, no leading zero.
 _NODE: Final = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
-#: Without one of these an answer has nothing to do with NPUs. The last is of the names under which CDI knows them.
-_SIGNS: Final = (DEVICES_VARIABLE.encode(), TEMPLATE_VARIABLE.encode(), *NPU_NODES, b"ascend.com/")
+#: Without one of these an answer has nothing to do with NPUs: HAMi's variables, their nodes, and their names of CDI.
+_SIGNS: Final = (DEVICES_VARIABLE.encode(), TEMPLATE_VARIABLE.encode(), b"/davinci", b"/vdavinci", b"ascend.com/")
 
 
 class Defect(StrEnum):

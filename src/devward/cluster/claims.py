@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 from devward.cluster.evidence import Finding
+from devward.cluster.handed import NOTHING, Handed
 from devward.text import printable, quoted
 
 
@@ -42,8 +43,8 @@ class Allocation:
     #: The kubelet's own choice, which says nothing about the card that was given. For people.
     device_ids: frozenset[str] = frozenset()
     template: str = ""
-    #: It may be what was there already, which each attempt to start the container takes up again.
-    hands_over: bool = False
+    #: vNPUs that were there already, which each attempt to start the container takes up again.
+    handed: Handed = NOTHING
 
 
 class HostEvidence(Protocol):

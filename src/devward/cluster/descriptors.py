@@ -126,9 +126,12 @@ class _Task(NamedTuple):
 
 
 class _LimitError(Exception):
-    def __init__(self, doubt: ScanDoubt) -> None:
+    """A bound was hit; `task` alone is at fault, None: whoever took most."""
+
+    def __init__(self, doubt: ScanDoubt, task: _Task | None = None) -> None:
         super().__init__(doubt)
         self.doubt = doubt
+        self.task = task
 
 
 def scan_descriptors(
@@ -159,8 +162,8 @@ class _Scan:
         self._with_memory: set[_Task] = set()
         self._mapped: dict[bytes, DeviceNumber | None] = {}
         self._mapped_paths = 0
-        #: The thread that took most to read, and how many descriptors and mappings that were: it is at fault where there were too many.
-        self._largest: tuple[int, _Task | None] = (0, None)
+        #: Who took most of each bound, and how much: it is at fault where that is hit.
+        self._most: dict[ScanDoubt, tuple[float, _Task]] = {}
         self._unread = 0
         self._descriptors = 0
         self._mappings = 0
@@ -173,7 +176,7 @@ class _Scan:
             try:
                 doubts += self._until_nothing_is_new()
             except _LimitError as error:
-                doubts.append(Doubt(error.doubt, self._who_has_most() or proc))
+                doubts.append(Doubt(error.doubt, self._at_fault(error) or proc))
             finally:
                 os.close(self._proc)
         except OSError as error:
@@ -253,7 +256,7 @@ class _Scan:
 
     def _examine(self, task: _Task) -> None:
         leader = task._replace(tid=task.pid)
-        before = self._descriptors + self._mappings
+        before, began = (self._descriptors, self._mapped_paths), time.monotonic()
         try:
             # The threads of a process share its memory always, its descriptors nearly always.
             is_read = task != leader and leader in self._with_memory and self._kernel.share_descriptors(task.pid, task.tid) is True
@@ -266,18 +269,24 @@ class _Scan:
             self._read.add(task)
             self._failed.pop(task, None)
         finally:
-            self._largest = max(self._largest, (self._descriptors + self._mappings - before, task), key=lambda one: one[0])
+            self._note(ScanDoubt.TOO_MANY_DESCRIPTORS, self._descriptors - before[0], task)
+            self._note(ScanDoubt.TOO_MANY_MAPPINGS, self._mapped_paths - before[1], task)
+            self._note(ScanDoubt.OUT_OF_TIME, time.monotonic() - began, task)
 
-    def _who_has_most(self) -> str:
-        """Return the largest process with its user, fit to be shown; empty where it has gone, or none was read."""
-        count, task = self._largest
+    def _note(self, bound: ScanDoubt, taken: float, task: _Task) -> None:
+        if bound not in self._most or taken > self._most[bound][0]:
+            self._most[bound] = (taken, task)
+
+    def _at_fault(self, error: _LimitError) -> str:
+        """Return the process that took most of a bound, with its user, fit to be shown; empty where it has gone, or there is none."""
+        task = error.task or self._most.get(error.doubt, (0, None))[1]
         if task is None:
             return ""
         try:
             uid = os.stat(f"{task.pid}", dir_fd=self._proc).st_uid
         except OSError:
             return ""
-        return f"process {task.pid} {quoted(self._command(task))} of uid {uid} has most, {count}"
+        return f"process {task.pid} {quoted(self._command(task))} of uid {uid} takes most of it"
 
     def _fail(self, task: _Task, error: int) -> None:
         self._failed[task] = (self._failed.get(task, (0, 0))[0] + 1, error)
@@ -377,7 +386,7 @@ class _Scan:
                 self._with_memory.add(task)
                 size += len(piece)
                 if size > self._limits.maps_size:
-                    raise _LimitError(ScanDoubt.TOO_MANY_MAPPINGS)
+                    raise _LimitError(ScanDoubt.TOO_MANY_MAPPINGS, task)
                 self._require_time()
                 lines, newline, rest = (rest + piece).rpartition(b"\n")
                 found = _MAPPED_FILE.findall(lines + newline)

@@ -6,6 +6,7 @@ parameter, raises nothing for what it finds, opens nothing that could block, and
 never clears. Names and paths are kept as they were found: who shows them escapes them.
 """
 
+import posixpath
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 FIRST_VDEV: Final = 100
 LAST_VDEV: Final = 1123
 
+_NODE: Final = re.compile(r"/dev/(v?)davinci([0-9]{1,9})", re.ASCII)
 #: A Pod's control group, by either of the kubelet's drivers: `pod<UID>`, or `…kubepods-<class>-pod<UID with underscores>.slice`.
 _POD_DIRECTORY: Final = re.compile(r"pod([0-9A-Za-z_.-]{1,128})", re.ASCII)
 _POD_SLICE: Final = re.compile(r"(?:.*-)?kubepods(?:-burstable|-besteffort)?-pod([0-9A-Za-z_.]{1,128})\.slice", re.ASCII)
@@ -67,6 +69,18 @@ class Doubt:
     subject: str
     #: errno, 0 where no system call failed.
     error: int = 0
+
+
+def vnpu_of_node(path: str) -> int | None:
+    """Return the id of the vNPU whose node a path names, be there such an id or not; None for any other path.
+
+    `/dev/davinciN` is a whole NPU's where N is below the ids of vNPUs, and a vNPU's else.
+    """
+    found = _NODE.fullmatch("/" + posixpath.normpath(path).lstrip("/"))
+    if found is None:
+        return None
+    number = int(found[2])
+    return number if found[1] or number >= FIRST_VDEV else None
 
 
 def pod_uid_of_cgroup(name: str) -> str:

@@ -7,13 +7,14 @@ Fields are those of core/v1 in the Kubernetes API reference.
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from devward.cluster.annotations import DeviceAnnotations, read_annotations
 from devward.cluster.answer import AnswerError, AnswerProblem, Fields, parse_answer
+from devward.cluster.handed import ANY, CDI_ANNOTATION, NOTHING, Handed, by_cdi, by_path
 
 #: Extended resources of Huawei's devices.
 RESOURCE_PREFIX: Final = "huawei.com/"
@@ -30,7 +31,11 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 _HASH: Final = "kubernetes.io/config.hash"
 _KEPT: Final = (RESOURCE_PREFIX, "hami.io/")
 _NPU_NODE: Final = re.compile(r"/dev/v?davinci[0-9]*", re.ASCII)
-_VNPU_NODE: Final = re.compile(r"/dev/vdavinci([0-9]{1,9})", re.ASCII)
+#: Below these is every node.
+_ALL_NODES: Final = ("/", "/dev")
+
+
+_CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
 
 
 class ContainerKind(StrEnum):
@@ -119,8 +124,8 @@ class Pod:
     controller: Controller | None = None
     #: It mounts the host's /dev, or a node of an NPU from there.
     mounts_devices: bool = False
-    #: vNPUs whose nodes it mounts, by their ids.
-    mounted_vnpus: frozenset[int] = frozenset()
+    #: vNPUs that it names itself, by a mount or by CDI.
+    handed: Handed = NOTHING
     #: It has claims of dynamic resource allocation.
     has_resource_claims: bool = False
     #: What its annotations say about cards; read once, since a Pod may be looked at for as long as it stays as it is.
@@ -195,7 +200,7 @@ def read_pod(item: Fields, node: str) -> Pod:
     if spec.text("nodeName") != node:
         raise AnswerError(AnswerProblem.OTHER_NODE, f"Pod {uid} is of node {spec.text('nodeName')!r}, not {node!r}")
     annotations = metadata.texts("annotations")
-    paths = [path for volume in spec.objects("volumes") if (path := _host_path(volume))]
+    paths = [(volume.text("name"), path) for volume in spec.objects("volumes") if (path := _host_path(volume))]
     return Pod(
         uid=uid,
         namespace=metadata.needed("namespace"),
@@ -208,8 +213,8 @@ def read_pod(item: Fields, node: str) -> Pod:
         static_uids=_static_uids(annotations),
         # That of a mirror is the Node.
         controller=_controller(metadata) if _MIRROR not in annotations else None,
-        mounts_devices=any(map(_is_devices, paths)),
-        mounted_vnpus=frozenset(int(found[1]) for path in paths if (found := _VNPU_NODE.fullmatch(path))),
+        mounts_devices=any(_is_devices(path) for _, path in paths),
+        handed=_handed(spec, paths, annotations),
         has_resource_claims=bool(spec.objects("resourceClaims")),
     )
 
@@ -239,7 +244,24 @@ def _host_path(volume: Fields) -> str:
 
 
 def _is_devices(path: str) -> bool:
-    return path in ("/", "/dev") or _NPU_NODE.fullmatch(path) is not None
+    return path in _ALL_NODES or _NPU_NODE.fullmatch(path) is not None
+
+
+def _handed(spec: Fields, paths: Collection[tuple[str, str]], annotations: Mapping[str, str]) -> Handed:
+    """Return the vNPUs that a Pod names; `paths` are those of the host that it mounts, each with the name of its volume."""
+    found = NOTHING
+    for _, path in paths:
+        found |= by_path(path)
+    for key, text in annotations.items():
+        if key.startswith(CDI_ANNOTATION):
+            found |= by_cdi(text)
+    above = {name: path for name, path in paths if path in _ALL_NODES}
+    # Few Pods mount any of them, and nearly all mount something.
+    mounts = (mount for key in _CONTAINER_LISTS for entry in spec.objects(key) for mount in entry.objects("volumeMounts")) if above else ()
+    for mount in mounts:
+        if (parent := above.get(mount.text("name"))) is not None:
+            found |= ANY if mount.text("subPathExpr") else by_path(posixpath.join(parent, mount.text("subPath")))
+    return found
 
 
 def _containers(spec: Fields) -> Iterator[Container]:

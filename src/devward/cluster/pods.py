@@ -28,6 +28,7 @@ from devward.cluster.claims import (
 )
 from devward.cluster.containers import TERMINAL, ContainerKey, Judgement, is_running, is_unsaid, judge
 from devward.cluster.evidence import Finding
+from devward.cluster.handed import NOTHING
 from devward.cluster.podlist import Pod, PodList, Termination
 
 _ENDED = "ended"
@@ -98,7 +99,7 @@ class _Look:
         # One that only names cards is remembered with them, and has none for it.
         is_remembered = not named and not pod.uids.isdisjoint(self._before.pods)
         has_devices = is_relevant(pod) or bool(allocations) or is_remembered
-        if not (has_devices or named or pod.is_privileged):
+        if not (has_devices or named or pod.is_privileged or pod.handed != NOTHING):
             return
         judgement = self._judge_ended(pod) if pod.phase in TERMINAL else None
         if pod.phase in TERMINAL and judgement is None:
@@ -113,9 +114,7 @@ class _Look:
         by_environment = frozenset[int]().union(*(environment_cards(container, self._cards) for container in named))
         if by_environment:
             self._claim(pod.uid, by_environment, Judgement(Standing.PROTECTED, ClaimReason.NAMED_IN_ENVIRONMENT))
-        by_node = self._cards.of_vnpus(pod.mounted_vnpus)
-        if any(allocation.hands_over for allocation in allocations):
-            by_node |= own
+        by_node = self._handed(pod, allocations)
         if by_node:
             # Also where nothing of it lives: a Pod that cannot be started takes up the same vNPU again.
             self._claim(pod.uid, by_node, Judgement(Standing.PROTECTED, ClaimReason.NAMED_BY_NODE))
@@ -126,6 +125,12 @@ class _Look:
     def _resolve(self, pod: Pod, allocations: Collection[Allocation]) -> Resolution:
         seen = frozenset[int]().union(*(known.cards for uid in pod.uids if (known := self._before.pods.get(uid))))
         return resolve(pod, allocations, pod.cards.named(self._cards.dies), seen, self._cards)
+
+    def _handed(self, pod: Pod, allocations: Collection[Allocation]) -> frozenset[int]:
+        """Return the cards of vNPUs that are there already, and that the Pod itself or a plugin names."""
+        vnpus = pod.handed.vnpus.union(*(allocation.handed.vnpus for allocation in allocations))
+        anywhere = (self._cards.of_resource(allocation.resource) for allocation in allocations if allocation.handed.is_any)
+        return self._cards.of_vnpus(vnpus).union(*anywhere, self._cards.all if pod.handed.is_any else ())
 
     def _judge(self, pod: Pod, *, has_allocation: bool) -> Judgement:
         judgement = judge(pod, has_allocation=has_allocation, was_unsaid=lambda key: _unsaid(key) in self._before.sights)

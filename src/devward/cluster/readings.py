@@ -103,7 +103,7 @@ def allocations_of(checkpoint: Checkpoint) -> tuple[Allocation, ...]:
             entry.allocation.cards,
             frozenset(entry.device_ids),
             entry.allocation.template,
-            entry.allocation.hands_over,
+            entry.allocation.handed,
         )
         for entry in checkpoint.entries
     )

@@ -214,7 +214,7 @@ class ClusterRoom:
             saver,
             judge,
             clock=self._clock,
-            is_wanted=lambda: self._has_pinned() or self._npus.may_have_idle(),
+            is_wanted=lambda: self._has_pinned() or self._npus.may_have_idle,
             on_change=self._on_change,
             pace=owners.PACE,
         )

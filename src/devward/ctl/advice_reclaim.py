@@ -80,7 +80,7 @@ WHY_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
             _UNTOLD,
             (
                 EXPLAIN,
-                _step("If that names a process with very many open or mapped files, end it, or have its user do so.", "kill PID"),
+                _step("If that names a process whose files take too long to be searched, see what it is, and whether it is meant to run."),
                 BROKER,
             ),
         ),
@@ -141,7 +141,12 @@ BLOCKED_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
         ),
         "no-kubelet": Advice(
             _NOTHING,
-            (_step("On a host without Kubernetes nothing needs to be done. Else see the kubelet.", "systemctl status kubelet.service"),),
+            (
+                _step(
+                    "On a host without Kubernetes nothing needs to be done. Else see whether the kubelet runs, by itself or within k3s.",
+                    "systemctl status kubelet.service k3s.service rke2-server.service rke2-agent.service",
+                ),
+            ),
         ),
         "destroying-not-permitted": Advice(
             f"{_NOTHING} The surroundings of the broker's service are at fault, and this does not end by itself.",

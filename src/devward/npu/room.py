@@ -91,6 +91,7 @@ class NpuRoom:
 
         return self._watcher.picture if self._watcher is not None else Picture(in_doubt=True)
 
+    @property
     def may_have_idle(self) -> bool:
         """Whether there is a vNPU that is idle, or may be."""
         return self._watcher.picture.may_have_idle if self._watcher is not None else False

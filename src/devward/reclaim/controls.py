@@ -41,9 +41,7 @@ BLOCKED_TEXT: Final[Mapping[Blocked, str]] = MappingProxyType(
             f"Whether the kill switch is set cannot be told; look at the file of reclaim.kill_switch, by default {names.KILL_SWITCH}."
         ),
         Blocked.NO_RECLAIM: "devwardd was started with --no-reclaim; see systemctl cat devward.service.",
-        Blocked.NO_KUBELET: (
-            "No kubelet was found on this host, and without one nobody can tell who owns a vNPU; see systemctl status kubelet.service."
-        ),
+        Blocked.NO_KUBELET: ("No kubelet was found on this host, and without one nobody can tell who owns a vNPU; see whether it runs."),
         Blocked.NOT_PERMITTED: (
             "The vendor's library forbids devward to destroy vNPUs (-8002); mend devward-dcmi.service, then devwardctl reload."
         ),
