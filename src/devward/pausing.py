@@ -1,11 +1,10 @@
 """When a pause of reclaiming ends: by the host's time, and not before as much time went by as it was to last. Pure.
 
 CLOCK_REALTIME can be set: a step forward must not end a pause that somebody relies on; a step back makes it longer. How much time goes by
-CLOCK_BOOTTIME tells, and only where this run of the daemon was asked for the pause: of one that an earlier run left nothing but the host's
-time tells when it ends, and that may be wrong until the host's clock was set.
+CLOCK_BOOTTIME tells, from the moment on at which this run of the daemon first saw the pause: at its start the host's time may be wrong, and
+the pause lasts too long then, never too short (remembered.py bounds it).
 """
 
-import math
 from typing import Final
 
 #: Microseconds by which the two clocks may drift apart before another end is told.
@@ -15,10 +14,10 @@ _DRIFT: Final = 2_000_000
 class PauseClock:
     """Tells when the pause ends that is in force."""
 
-    def __init__(self, left: int = 0) -> None:
-        """`left` is until when an earlier run of the daemon was asked for a pause, in microseconds of CLOCK_REALTIME; 0: it was not."""
-        self._asked = self._told = left
-        self._ends = -math.inf if left else 0.0
+    def __init__(self) -> None:
+        """There is none."""
+        self._asked = self._told = 0
+        self._ends = 0.0
 
     def until_usec(self, asked: int, *, realtime_usec: int, boottime: float) -> int:
         """Return when a pause ends, in microseconds of CLOCK_REALTIME; 0: it is over, or there is none.

@@ -150,7 +150,13 @@ RULES: Final = (
         "",
     ),
     Rule("4.3 what a plugin hands over and cannot be told may be any", PODS, ".union(*anywhere, self", ".union(self"),
-    Rule("4.3 what a Pod names and cannot be told may be any", PODS, ", self._cards.all if pod.handed.is_any else ())", ")"),
+    Rule(
+        "4.3 what a Pod names and cannot be told may be any",
+        PODS,
+        ", self._cards.all if pod.handed.is_any or may_name_vnpu(pod) else ())",
+        ")",
+    ),
+    Rule("4.3 an environment that is no list of cards may name a vNPU", PODS, " or may_name_vnpu(pod) else", " else"),
     Rule("4.3 a mounted vNPU is remembered", PODS, " | by_environment | by_node,", " | by_environment,"),
     Rule(
         "4.3 a privileged Pod spares what a clean scan clears",

@@ -98,10 +98,11 @@ _SOURCES: Final = (
         "                    handed |= by_cdi(text, others=ANY)\n",
         "                    pass\n",
     ),
+    Rule("4.3 a list of cards that is none may name a vNPU", ALLOCATION, "Oddity.UNREADABLE, ANY)", "Oddity.UNREADABLE)"),
     Rule(
         "4.3 what a later version says may hand over anything",
         ALLOCATION,
-        "                handed = ANY\n",
+        "                handed |= ANY\n",
         "                is_plain = False\n",
     ),
     Rule(

@@ -101,7 +101,10 @@ def test_what_cannot_be_told_is_all_cards(answer: bytes | None, oddity: Oddity) 
         (GOOD + field(4, field(1, "cdi.k8s.io/x") + field(2, "ascend.com/vnpu=148, ascend.com/vnpu=150")), Handed(frozenset({148, 150}))),
         (GOOD + field(4, field(1, "cdi.k8s.io/x") + field(2, "example.com/any=1")), ANY),
         (GOOD + field(4, field(1, "example.com/x") + field(2, "ascend.com/vnpu=148")), NOTHING),
-        # What is not known may be anything.
+        # What is not known may be anything; 100 is the id of a vNPU that is there (ASCEND_RUNTIME_OPTIONS=VIRTUAL).
+        (response({DEVICES: "100", "ASCEND_RUNTIME_OPTIONS": "VIRTUAL"}), ANY),
+        (response({DEVICES: "all"}), ANY),
+        (response({}, devices=["/dev/vdavinci148"]) + field(6, "x"), Handed(frozenset({148}), is_any=True)),
         (GOOD + field(6, "x"), ANY),
         (GOOD[:-1], ANY),
     ],
@@ -112,7 +115,7 @@ def test_what_is_handed_over_is_what_nodes_and_names_of_cdi_stand_for(answer: by
 
 def test_a_template_is_told_where_the_cards_are_not() -> None:
     found = read_allocation(response({DEVICES: "all", "ASCEND_VNPU_SPECS": TEMPLATE}))
-    assert found == Allocation(None, TEMPLATE, Oddity.UNREADABLE)
+    assert found == Allocation(None, TEMPLATE, Oddity.UNREADABLE, ANY)
 
 
 @pytest.mark.parametrize("oddity", Oddity)
@@ -124,7 +127,7 @@ def test_every_oddity_means_all_cards(oddity: Oddity) -> None:
         Oddity.UNREADABLE: response({DEVICES: "x"}),
         Oddity.OTHER_FORM: field(9, ""),
     }
-    handed = ANY if oddity in (Oddity.UNDECODABLE, Oddity.OTHER_FORM) else NOTHING
+    handed = ANY if oddity in (Oddity.UNDECODABLE, Oddity.OTHER_FORM, Oddity.UNREADABLE) else NOTHING
     assert read_allocation(answers[oddity]) == Allocation(None, oddity=oddity, handed=handed)
 
 

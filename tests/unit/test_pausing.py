@@ -2,7 +2,10 @@
 
 import pytest
 
+from devward.model import MAXIMUM_PAUSE_SECONDS
 from devward.pausing import PauseClock
+from devward.remembered import with_bounded_pause
+from devward.state import Pause, State
 
 NOW = 1_767_225_600_000_000
 SECOND = 1_000_000
@@ -58,13 +61,9 @@ def test_another_pause_has_an_end_of_its_own() -> None:
     assert until(clock, passed=100, pause=PAUSE) == 500
 
 
-@pytest.mark.parametrize("set_by", [-300.0, 0.0, 7200.0])
-def test_of_one_that_an_earlier_run_left_the_hosts_time_tells(set_by: float) -> None:
-    clock = PauseClock(PAUSE)
-    assert until(clock, passed=0) == 600
-    left = max(0.0, 500 - set_by)
-    assert until(clock, passed=100, set_by=set_by) == left
-    # Asked for anew it counts as any other.
-    assert until(clock, passed=100, pause=0) == 0
-    assert until(clock, passed=100) == 500
-    assert until(clock, passed=200, set_by=7200) == 400
+def test_one_of_before_outlasts_a_clock_that_was_behind_at_the_start() -> None:
+    clock, behind = PauseClock(), 3600.0 * 24 * 365
+    bounded = with_bounded_pause(State(reclaim_pause=Pause(PAUSE, "a look around", 0)), NOW - round(behind * SECOND)).reclaim_pause
+    assert bounded is not None
+    assert until(clock, passed=0, set_by=-behind, pause=bounded.until_usec) == MAXIMUM_PAUSE_SECONDS
+    assert until(clock, passed=10, pause=bounded.until_usec) > 590

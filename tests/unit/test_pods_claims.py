@@ -513,6 +513,12 @@ def test_a_pod_that_names_a_vnpu_by_cdi_has_it(name: str, expected: object) -> N
     assert standings(Desk().look(named)) == expected
 
 
+@pytest.mark.parametrize(("value", "expected"), [("100", PROTECTED), ("all", PROTECTED), ("1", CANDIDATE), ("void", CANDIDATE)])
+def test_a_pod_whose_environment_may_name_a_vnpu_takes_it_up_at_each_attempt(value: str, expected: Standing) -> None:
+    named = pod(states=FAILING, containers=with_environment({"name": "ASCEND_VISIBLE_DEVICES", "value": value}, npus="1"))
+    assert standings(Desk().look(named, given=[given(1)]))[1] is expected
+
+
 @pytest.mark.parametrize("annotations", [{}, annotated(DIES[0])])
 @pytest.mark.parametrize("own", [(), (given(0),)])
 def test_a_pod_that_is_handed_a_vnpu_takes_it_up_at_each_attempt(annotations: dict[str, str], own: tuple[Allocation, ...]) -> None:

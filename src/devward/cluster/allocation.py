@@ -91,15 +91,18 @@ def read_allocation(response: bytes | None) -> Allocation:
                     handed |= by_cdi(name, others=ANY)
             else:
                 # Of a later version: it may hand over anything.
-                handed = ANY
+                handed |= ANY
     except WireError:
         return Allocation(None, oddity=Oddity.UNDECODABLE, handed=ANY)
     template = variables.get(TEMPLATE_VARIABLE, "")
     if handed != NOTHING or not is_plain:
         return Allocation(None, template, Oddity.OTHER_FORM, handed)
     cards = visible_cards(variables.get(DEVICES_VARIABLE, ""))
+    if cards is None:
+        # It may be the id of a vNPU, which Ascend Docker Runtime takes for one that is there (ASCEND_RUNTIME_OPTIONS=VIRTUAL).
+        return Allocation(None, template, Oddity.UNREADABLE, ANY)
     if not cards:
-        return Allocation(None, template, Oddity.UNREADABLE if cards is None else Oddity.NOT_NAMED)
+        return Allocation(None, template, Oddity.NOT_NAMED)
     return Allocation(cards, template)
 
 

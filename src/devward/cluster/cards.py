@@ -126,6 +126,15 @@ def environment_cards(container: Container, cards: Cards) -> frozenset[int]:
     return frozenset(found) if found or not container.has_specs else cards.all
 
 
+def may_name_vnpu(pod: Pod) -> bool:
+    """Whether the environment of a container with the resource may name a vNPU that is there already: it has what is no list of cards.
+
+    Ascend Docker Runtime takes ids of vNPUs there, with ASCEND_RUNTIME_OPTIONS=VIRTUAL, and then makes none.
+    """
+    values = [value for container in pod.containers if container.resources for value in container.visible]
+    return any(value is None or visible_cards(value) is None for value in values)
+
+
 def _own_environment(pod: Pod, cards: Cards) -> frozenset[int]:
     """Return the cards that containers with the resource name beside what they are given: the kubelet lets the Pod's own words win."""
     wanting = (container for container in pod.containers if container.resources and container.visible)

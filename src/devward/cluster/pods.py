@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from devward.cluster.annotations import is_soft
-from devward.cluster.cards import Cards, Problem, Resolution, environment_cards, is_relevant, resolve, resolve_unknown
+from devward.cluster.cards import Cards, Problem, Resolution, environment_cards, is_relevant, may_name_vnpu, resolve, resolve_unknown
 from devward.cluster.claims import (
     Allocation,
     Blocker,
@@ -130,7 +130,7 @@ class _Look:
         """Return the cards of vNPUs that are there already, and that the Pod itself or a plugin names."""
         vnpus = pod.handed.vnpus.union(*(allocation.handed.vnpus for allocation in allocations))
         anywhere = (self._cards.of_resource(allocation.resource) for allocation in allocations if allocation.handed.is_any)
-        return self._cards.of_vnpus(vnpus).union(*anywhere, self._cards.all if pod.handed.is_any else ())
+        return self._cards.of_vnpus(vnpus).union(*anywhere, self._cards.all if pod.handed.is_any or may_name_vnpu(pod) else ())
 
     def _judge(self, pod: Pod, *, has_allocation: bool) -> Judgement:
         judgement = judge(pod, has_allocation=has_allocation, was_unsaid=lambda key: _unsaid(key) in self._before.sights)

@@ -86,7 +86,7 @@ class ReclaimRoom:
         self._on_change = on_change
         self._on_reclaimed = on_reclaimed
         self._worker = Worker("switch")
-        self._pause_clock = PauseClock(remembered.state.reclaim_pause.until_usec if remembered.state.reclaim_pause is not None else 0)
+        self._pause_clock = PauseClock()
         self._judged: JudgedVnpus | None = None
         self._reconciler: Reconciler | None = None
         self._is_stopping = False
