@@ -373,6 +373,7 @@ def test_calls_of_whom_nobody_knows_yet_have_a_limit_of_their_own(bus: Bus, monk
             clients = [await made.client() for _ in range(4)]
             calls = [asyncio.ensure_future(client.call("CheckAllocation", "s", ["kvm"])) for client in clients for _ in range(2)]
             await until(lambda: sum(call.done() for call in calls) == 2)
+            await known.ok("CheckAllocation", "s", ["kvm"])
             answers.set()
             done = await asyncio.gather(*calls)
             assert [one.error_name for one in done if one.error_name] == ["org.freedesktop.DBus.Error.LimitsExceeded"] * 2

@@ -124,7 +124,7 @@ RULES: Final = (
     Rule(
         "4.3 a Pod that mounts a vNPU has it",
         PODS,
-        "        by_node = self._handed(pod, allocations)\n",
+        "        by_node = self._handed(allocations, pod)\n",
         "        by_node = frozenset[int]()\n",
     ),
     Rule("4.3 the mount of a vNPU's node names it", PODLIST, "        found |= by_path(path)\n    for key", "        pass\n    for key"),
@@ -149,14 +149,20 @@ RULES: Final = (
         ".union(*(allocation.handed.vnpus for allocation in allocations))",
         "",
     ),
-    Rule("4.3 what a plugin hands over and cannot be told may be any", PODS, ".union(*anywhere, self", ".union(self"),
+    Rule(
+        "4.3 what a plugin hands over and cannot be told may be any",
+        PODS,
+        " for allocation in allocations if allocation.handed.is_any]",
+        " for allocation in ()]",
+    ),
     Rule(
         "4.3 what a Pod names and cannot be told may be any",
         PODS,
-        ", self._cards.all if pod.handed.is_any or may_name_vnpu(pod) else ())",
-        ")",
+        "[self._cards.all] if pod.handed.is_any or may_name_vnpu(pod) else []",
+        "[self._cards.all] if may_name_vnpu(pod) else []",
     ),
     Rule("4.3 an environment that is no list of cards may name a vNPU", PODS, " or may_name_vnpu(pod) else", " else"),
+    Rule("4.3 a Pod that the API server does not know has what it was handed", PODS, " | self._handed(allocations), ", ", "),
     Rule("4.3 a mounted vNPU is remembered", PODS, " | by_environment | by_node,", " | by_environment,"),
     Rule(
         "4.3 a privileged Pod spares what a clean scan clears",

@@ -207,7 +207,7 @@ _GONE: Final = (
     Rule(
         "S3 a Pod that only the checkpoint has protects its cards",
         PODS,
-        "        self._claim(uid, self._all(resolution), Judgement(Standing.PROTECTED, reason))\n",
+        "        self._claim(uid, self._all(resolution) | self._handed(allocations), Judgement(Standing.PROTECTED, reason))\n",
         "",
     ),
     Rule(

@@ -519,6 +519,12 @@ def test_a_pod_whose_environment_may_name_a_vnpu_takes_it_up_at_each_attempt(val
     assert standings(Desk().look(named, given=[given(1)]))[1] is expected
 
 
+def test_a_pod_that_the_api_server_does_not_know_has_what_it_was_handed() -> None:
+    both = replace(given(0), handed=Handed(frozenset({116})))
+    assert standings(Desk().look(given=[both], host=alive())) == (PROTECTED, PROTECTED)
+    assert standings(Desk().look(given=[given(0)], host=alive())) == (PROTECTED, NONE)
+
+
 @pytest.mark.parametrize("annotations", [{}, annotated(DIES[0])])
 @pytest.mark.parametrize("own", [(), (given(0),)])
 def test_a_pod_that_is_handed_a_vnpu_takes_it_up_at_each_attempt(annotations: dict[str, str], own: tuple[Allocation, ...]) -> None:

@@ -197,6 +197,10 @@ class Gate:
             return False
         return answer.authorized
 
+    def knows(self, sender: str) -> bool:
+        """Whether the bus said already who a unique name is."""
+        return sender in self._callers
+
     async def caller(self, sender: str) -> Caller:
         """Return who a unique name is, as the bus vouches for it; asked once for each name. AccessDenied where that cannot be told."""
         known = self._callers.get(sender)

@@ -145,7 +145,8 @@ class Dispatcher:
     def _start(self, call: MethodCall, method: Method, rule: Rule | None, run: Run) -> None:
         if self._closing:
             raise Stopping("The daemon is stopping.")
-        if self._by_sender[call.sender] >= MAX_CALLS_PER_SENDER or self._unnamed >= MAX_UNNAMED:
+        is_crowded = self._unnamed >= MAX_UNNAMED and not self._gate.knows(call.sender)
+        if is_crowded or self._by_sender[call.sender] >= MAX_CALLS_PER_SENDER:
             raise _too_many()
         self._unnamed += 1
         self._by_sender[call.sender] += 1

@@ -114,7 +114,7 @@ class _Look:
         by_environment = frozenset[int]().union(*(environment_cards(container, self._cards) for container in named))
         if by_environment:
             self._claim(pod.uid, by_environment, Judgement(Standing.PROTECTED, ClaimReason.NAMED_IN_ENVIRONMENT))
-        by_node = self._handed(pod, allocations)
+        by_node = self._handed(allocations, pod)
         if by_node:
             # Also where nothing of it lives: a Pod that cannot be started takes up the same vNPU again.
             self._claim(pod.uid, by_node, Judgement(Standing.PROTECTED, ClaimReason.NAMED_BY_NODE))
@@ -126,11 +126,14 @@ class _Look:
         seen = frozenset[int]().union(*(known.cards for uid in pod.uids if (known := self._before.pods.get(uid))))
         return resolve(pod, allocations, pod.cards.named(self._cards.dies), seen, self._cards)
 
-    def _handed(self, pod: Pod, allocations: Collection[Allocation]) -> frozenset[int]:
-        """Return the cards of vNPUs that are there already, and that the Pod itself or a plugin names."""
-        vnpus = pod.handed.vnpus.union(*(allocation.handed.vnpus for allocation in allocations))
-        anywhere = (self._cards.of_resource(allocation.resource) for allocation in allocations if allocation.handed.is_any)
-        return self._cards.of_vnpus(vnpus).union(*anywhere, self._cards.all if pod.handed.is_any or may_name_vnpu(pod) else ())
+    def _handed(self, allocations: Collection[Allocation], pod: Pod | None = None) -> frozenset[int]:
+        """Return the cards of vNPUs that are there already, and that a plugin or the Pod itself names."""
+        vnpus = frozenset[int]().union(*(allocation.handed.vnpus for allocation in allocations))
+        anywhere = [self._cards.of_resource(allocation.resource) for allocation in allocations if allocation.handed.is_any]
+        if pod is not None:
+            vnpus |= pod.handed.vnpus
+            anywhere += [self._cards.all] if pod.handed.is_any or may_name_vnpu(pod) else []
+        return self._cards.of_vnpus(vnpus).union(*anywhere)
 
     def _judge(self, pod: Pod, *, has_allocation: bool) -> Judgement:
         judgement = judge(pod, has_allocation=has_allocation, was_unsaid=lambda key: _unsaid(key) in self._before.sights)
@@ -187,7 +190,7 @@ class _Look:
                 return
         self._remembered[uid] = known
         reason = ClaimReason.ONLY_IN_CHECKPOINT if allocations else ClaimReason.ONLY_REMEMBERED
-        self._claim(uid, self._all(resolution), Judgement(Standing.PROTECTED, reason))
+        self._claim(uid, self._all(resolution) | self._handed(allocations), Judgement(Standing.PROTECTED, reason))
         self._doubt(uid, resolution.problems)
 
     # --- what is found -------------------------------------------------------------------------------------------------
