@@ -344,6 +344,7 @@ def test_a_user_with_many_connections_leaves_room_for_root(
             await until(lambda: sum(call.done() for call in calls) == 30 - answered)
             assert {call.result().error_name for call in calls if call.done()} == {"org.freedesktop.DBus.Error.LimitsExceeded"}
             stops = [asyncio.ensure_future(root.call("CheckAllocation", "s", ["kvm"])) for _ in range(4)]
+            await until(lambda: made.service.dispatcher._by_uid == {0: 4, 1000: answered})
             made.backend.gate.set()
             assert {one.message_type for one in await asyncio.gather(*stops)} == {MessageType.METHOD_RETURN}
             await asyncio.gather(*calls)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -453,9 +454,9 @@ def test_a_pod_that_may_open_every_device_protects_every_card_until_a_scan_is_cl
     assert standings(Desk().look(ended_one, host=alive())) == (PROTECTED, PROTECTED)
 
 
-def mounting(path: str, mounts: Sequence[dict[str, str]] = (), **more: object) -> object:
+def mounting(path: str, mounts: Sequence[dict[str, str]] = (), **more: Any) -> dict[str, Any]:
     mounted = [container(npus=None, volumeMounts=list(mounts))]
-    return pod(spec={"volumes": [{"name": "v", "hostPath": {"path": path}}]}, containers=mounted, **more)  # type: ignore[arg-type]
+    return pod(spec={"volumes": [{"name": "v", "hostPath": {"path": path}}]}, containers=mounted, **more)
 
 
 @pytest.mark.parametrize("states", [{"main": RUNNING}, FAILING, {}])
@@ -473,12 +474,12 @@ def mounting(path: str, mounts: Sequence[dict[str, str]] = (), **more: object) -
 )
 def test_a_pod_that_mounts_a_vnpu_has_it_though_nothing_of_it_lives(path: str, if_clean: object, states: object) -> None:
     desk = Desk()
-    claims = desk.look(mounting(path, states=states))  # type: ignore[arg-type]
+    claims = desk.look(mounting(path, states=states))
     assert standings(claims) == (PROTECTED, PROTECTED)
     assert tuple(card.standing_if_clean for card in claims.cards) == if_clean
     # Nor when the API server forgets it.
     assert standings(desk.look()) == if_clean
-    assert standings(Desk().look(mounting(path, phase="Succeeded", states={}))) == (NONE, NONE)  # type: ignore[arg-type]
+    assert standings(Desk().look(mounting(path, phase="Succeeded", states={}))) == (NONE, NONE)
 
 
 @pytest.mark.parametrize(
@@ -494,8 +495,8 @@ def test_a_pod_that_mounts_a_vnpu_has_it_though_nothing_of_it_lives(path: str, i
 )
 def test_a_pod_that_mounts_a_vnpu_from_below_dev_has_it(path: str, mount: dict[str, str], if_clean: object) -> None:
     mounts = [{"name": "v", "mountPath": "/x", **mount}]
-    for more in ({}, {"spec": {}}):
-        claims = Desk().look(mounting(path, mounts, states=FAILING) if not more else mounting(path, mounts))  # type: ignore[arg-type]
+    for more in ({}, {"states": FAILING}):
+        claims = Desk().look(mounting(path, mounts, **more))
         assert tuple(card.standing_if_clean for card in claims.cards) == if_clean
 
 

@@ -5,7 +5,6 @@ mounts = 2, devices = 3, annotations = 4, cdi_devices = 5. HAMi's plugin puts th
 template of the vNPU into ASCEND_VNPU_SPECS; the ids that the kubelet asked for name other cards. Whatever cannot be told might be any card.
 """
 
-import posixpath
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from devward.cluster.bundle import visible_cards
+from devward.cluster.evidence import clean_path
 from devward.cluster.handed import ANY, CDI_ANNOTATION, NOTHING, Handed, by_cdi, by_path
 
 DEVICES_VARIABLE: Final = "ASCEND_VISIBLE_DEVICES"
@@ -80,7 +80,7 @@ def read_allocation(response: bytes | None) -> Allocation:
                 variables[key] = text
             elif number in _WITH_FILES:
                 for path in (_text(part) for which, part in fields(_bytes(value)) if which == _HOST_PATH):
-                    is_plain &= _NPU_NODE.fullmatch("/" + posixpath.normpath(path).lstrip("/")) is None
+                    is_plain &= _NPU_NODE.fullmatch(clean_path(path)) is None
                     handed |= by_path(path)
             elif number == _ANNOTATIONS:
                 key, text = _map_entry(value)

@@ -71,12 +71,17 @@ class Doubt:
     error: int = 0
 
 
+def clean_path(path: str) -> str:
+    """Return a path of the host with one slash at its beginning and nothing that leads back."""
+    return "/" + posixpath.normpath(path).lstrip("/")
+
+
 def vnpu_of_node(path: str) -> int | None:
     """Return the id of the vNPU whose node a path names, be there such an id or not; None for any other path.
 
     `/dev/davinciN` is a whole NPU's where N is below the ids of vNPUs, and a vNPU's else.
     """
-    found = _NODE.fullmatch("/" + posixpath.normpath(path).lstrip("/"))
+    found = _NODE.fullmatch(clean_path(path))
     if found is None:
         return None
     number = int(found[2])

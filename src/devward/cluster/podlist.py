@@ -14,6 +14,7 @@ from typing import Final
 
 from devward.cluster.annotations import DeviceAnnotations, read_annotations
 from devward.cluster.answer import AnswerError, AnswerProblem, Fields, parse_answer
+from devward.cluster.evidence import clean_path
 from devward.cluster.handed import ANY, CDI_ANNOTATION, NOTHING, Handed, by_cdi, by_path
 
 #: Extended resources of Huawei's devices.
@@ -240,7 +241,7 @@ def _static_uids(annotations: Mapping[str, str]) -> frozenset[str]:
 
 def _host_path(volume: Fields) -> str:
     path = volume.object("hostPath").text("path")
-    return "/" + posixpath.normpath(path).lstrip("/") if path else ""
+    return clean_path(path) if path else ""
 
 
 def _is_devices(path: str) -> bool:
