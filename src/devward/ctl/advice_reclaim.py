@@ -124,7 +124,7 @@ BLOCKED_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
                     "devwardctl history --event mass-reclaim",
                 ),
                 _step("On the cluster, see whether Pods of this node are missing.", "kubectl get pods -A -o wide"),
-                _step("Pin what must stay.", "devwardctl pin v0100 REASON"),
+                _step("Pin what must stay.", "devwardctl pin v0100 --reason REASON"),
                 _step(
                     "If the others really belong to nobody, agree to those that status names; a later one is not agreed to.",
                     "devwardctl reclaim release",
