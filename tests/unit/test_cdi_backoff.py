@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from devward.cdi import backoff
 from devward.cdi.backoff import FIRST_WAIT, LONGEST_WAIT, Backoff, begun, failed, hinted, may_attempt
 from devward.reasons import Reason
+from sim.pauses import pauses
 
 
 def after(failures: int, now: float = 100.0) -> Backoff:
@@ -48,7 +49,7 @@ def test_the_latest_failure_is_what_is_known() -> None:
     assert (state.failures, state.last, state.reason, state.detail) == (3, 150.0, Reason.CDI_READ_ONLY, "read-only")
 
 
-@given(st.lists(st.tuples(st.floats(0.0, 40.0), st.booleans()), max_size=80))
+@given(st.lists(st.tuples(pauses(40), st.booleans()), max_size=80))
 def test_attempts_are_at_least_a_second_apart_and_at_most_the_longest_wait(steps: list[tuple[float, bool]]) -> None:
     state, now = after(1, 1000.0), 1000.0
     for pause, something in steps:

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devward.cdi.contest import FIRST_WAIT, LONGEST_WAIT, QUIET, WINDOW, Contest, calmed, may_repair, repaired
+from sim.pauses import pauses
 
 LIMIT = 5
 
@@ -89,7 +90,7 @@ def test_the_steps_end_somewhere_so_that_each_can_be_told_once() -> None:
     assert len(contest.repairs) <= LIMIT
 
 
-@given(st.lists(st.floats(0.0, 90.0), max_size=60), st.integers(1, 6))
+@given(st.lists(pauses(90), max_size=60), st.integers(1, 6))
 def test_repairs_by_the_rule_are_bounded(pauses: list[float], limit: int) -> None:
     """Whoever undoes a repair, however often, gets no more of them than the limit in a window, and then one a wait."""
     contest, now, repairs = Contest(), 1000.0, []

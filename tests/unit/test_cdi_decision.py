@@ -13,6 +13,7 @@ from devward.cdi.decision import Candidate, Entry, FileFacts, Membership, Plan, 
 from devward.model import DeviceKind, Health, Identity, RepairCause, SpecState, WithdrawPolicy
 from devward.names import HYPERVISOR_CDI_FILE, HYPERVISOR_CDI_KIND
 from devward.reasons import Reason
+from sim.pauses import pauses
 
 DESIRED = spec.render_hypervisor([DeviceKind.KVM], uid=65534, gid=65534)
 STALE = spec.render_hypervisor([DeviceKind.KVM], uid=0, gid=0)
@@ -355,7 +356,7 @@ candidates = st.lists(
     max_size=2,
     unique_by=lambda one: one.device,
 )
-histories = st.lists(st.tuples(candidates, st.booleans(), st.floats(0.0, 15.0)), min_size=1, max_size=30)
+histories = st.lists(st.tuples(candidates, st.booleans(), pauses(15)), min_size=1, max_size=30)
 
 
 @given(histories, st.sampled_from(WithdrawPolicy), st.sampled_from([0.0, 1.0, 10.0]))

@@ -22,6 +22,7 @@ from devward.cluster.hami import (
     vnpu_refusal,
 )
 from devward.cluster.node import parse_node
+from sim.pauses import pauses
 from sim.recorded_cluster import DIES, NODE, STATES, WORD, node_of
 
 REGISTER = f"hami.io/node-register-{WORD}"
@@ -151,7 +152,7 @@ def test_a_handshake_that_goes_is_forgotten() -> None:
     assert see_handshakes({}, {"hami.io/node-handshake-": "Reported_a", "hami.io/node-handshake": "Reported_a"}, 0.0) == {}
 
 
-@given(st.lists(st.tuples(st.floats(1, 200), st.sampled_from(["Reported_a", "Reported_b", "Requesting_", "Deleted_", "odd", ""]))))
+@given(st.lists(st.tuples(pauses(200, 1), st.sampled_from(["Reported_a", "Reported_b", "Requesting_", "Deleted_", "odd", ""]))))
 def test_no_life_without_two_reports(steps: list[tuple[float, str]]) -> None:
     now, seen, reports = 0.0, dict[str, Handshake](), set[str]()
     for after, text in steps:

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devward.damping import Closed, Damper
+from sim.pauses import pauses
 
 
 def damper(*, limit: int = 2, capacity: int = 3) -> Damper[str]:
@@ -58,7 +59,7 @@ def test_stopping_closes_everything() -> None:
     assert one.close(0.0, everything=True) == [Closed("a", 1, "y", 0.0)]
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcde"), st.floats(0, 30)), max_size=200), st.integers(1, 4), st.integers(1, 5))
+@given(st.lists(st.tuples(st.sampled_from("abcde"), pauses(30)), max_size=200), st.integers(1, 4), st.integers(1, 5))
 def test_every_event_is_admitted_or_counted_once_and_the_latest_is_told(steps: list[tuple[str, float]], limit: int, capacity: int) -> None:
     one = damper(limit=limit, capacity=capacity)
     now = 0.0

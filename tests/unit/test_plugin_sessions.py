@@ -26,6 +26,7 @@ from devward.plugin.sessions import (
     suspects,
     with_streams,
 )
+from sim.pauses import pauses
 
 KUBELET, OTHER = SocketId(1, 10, 100), SocketId(1, 10, 101)
 OWN = SocketId(1, 11, 200 * 10**9)
@@ -107,7 +108,7 @@ def test_what_does_not_last_counts_as_failed_unless_the_kubelet_itself_went(end:
     assert ended(pace, SESSION, end, 50.0 + LASTING).failures == 1
 
 
-@given(st.lists(st.tuples(st.floats(0, 30), st.booleans()), max_size=40))
+@given(st.lists(st.tuples(pauses(30), st.booleans()), max_size=40))
 def test_no_course_of_events_makes_two_attempts_within_a_quarter_of_a_second(events: list[tuple[float, bool]]) -> None:
     pace, now, last = Pace(), 100.0, None
     for number, (passed, restarted) in enumerate(events):

@@ -34,6 +34,7 @@ from devward.reclaim.limits import (
 from devward.reclaim.look import Reach
 from devward.reclaim.reasons import Verdict
 from devward.reclaim.verdict import Judgement
+from sim.pauses import pauses
 from sim.reclaim_desk import RUNNING, ReclaimDesk, card_of, unmanaged, vnpu_of
 
 NOW = 50_000.0
@@ -82,7 +83,7 @@ def test_sixteen_in_any_hour() -> None:
     assert limit("p001", full, Rates(), NOW + 3600) is None
 
 
-@given(st.lists(st.floats(NOW - 8000, NOW + 100), max_size=40))
+@given(st.lists(pauses(100, -8000).map(lambda after: NOW + after), max_size=40))
 def test_what_the_hour_still_allows_is_what_its_limit_says(moments: list[float]) -> None:
     rates, spent = Rates(), Spent(tuple(moments))
     found = allowance(spent, rates, NOW)
@@ -139,8 +140,8 @@ def test_the_choice_does_not_hang_on_the_order_of_what_is_handed_in(order: list[
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3), st.floats(0, 1000)), max_size=40),
-    st.lists(st.floats(NOW - 8000, NOW), max_size=20),
+    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3), pauses(1000)), max_size=40),
+    st.lists(pauses(8000).map(lambda ago: NOW - ago), max_size=20),
 )
 def test_no_choice_is_over_a_rate(what: list[tuple[int, int, float]], moments: list[float]) -> None:
     rates = Rates()

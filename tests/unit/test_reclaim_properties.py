@@ -17,6 +17,7 @@ from devward.reclaim.look import Cut, Look, Manage, PinHold, Reach, VnpuFacts
 from devward.reclaim.reasons import SHIELDED, Verdict
 from devward.reclaim.shield import shield
 from devward.reclaim.verdict import judge
+from sim.pauses import pauses
 from sim.reclaim_desk import (
     PRIVILEGED,
     RUNNING,
@@ -152,7 +153,7 @@ def test_no_progress_is_gained_by_what_shields(run: list[Event], what: str, last
 
 
 @settings(max_examples=100, deadline=None)
-@given(RUNS, st.floats(0.25, 500.0), st.sampled_from(sorted(STATES)), RUNS)
+@given(RUNS, pauses(500).filter(bool), st.sampled_from(sorted(STATES)), RUNS)
 def test_time_that_goes_back_makes_nothing_eligible_earlier(run: list[Event], back: float, state: str, rest: list[Event]) -> None:
     straight, bent = desk_of(), desk_of()
     for event in run:
@@ -170,7 +171,7 @@ def test_time_that_goes_back_makes_nothing_eligible_earlier(run: list[Event], ba
 
 
 @settings(max_examples=150, deadline=None)
-@given(RUNS, st.lists(st.tuples(st.floats(-5000, 5000), st.one_of(st.none(), st.floats(-5000, 5000))), max_size=3), st.integers(0, 39))
+@given(RUNS, st.lists(st.tuples(pauses(5000, -5000), st.one_of(st.none(), pauses(5000, -5000))), max_size=3), st.integers(0, 39))
 def test_foreign_times_only_lengthen_and_never_beyond_their_look(
     run: list[Event], failures: list[tuple[float, float | None]], index: int
 ) -> None:

@@ -188,7 +188,7 @@ def membership(
             published.add(name)
         else:
             began = since.get(name, now)
-            if now - began < settle_time:
+            if now < began + settle_time:
                 published.add(name)
                 leaving.append((name, began))
     return Membership(frozenset(published), tuple(leaving))
