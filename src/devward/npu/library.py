@@ -2,7 +2,6 @@
 
 import os
 import stat
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -124,6 +123,9 @@ def _signature(found: os.stat_result) -> tuple[int, ...]:
 
 def _loader_cache() -> str:
     """Return the loader's cache as `ldconfig -p` lists it; nothing where that fails."""
+    # Half a megabyte that the broker holds for ever, for what is hardly ever asked: the vendor's packages put the library elsewhere.
+    import subprocess
+
     try:
         listing = subprocess.run(
             [_LDCONFIG, "-p"], check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=_LDCONFIG_SECONDS, cwd="/", env={}
