@@ -1,11 +1,14 @@
 """When a pause of reclaiming ends: by the host's time, and not before as much time went by as it was to last. Pure.
 
 CLOCK_REALTIME can be set: a step forward must not end a pause that somebody relies on; a step back makes it longer. How much time goes by
-CLOCK_BOOTTIME tells, from the moment on at which this run of the daemon first saw the pause: at its start the host's time may be wrong, and
-the pause lasts too long then, never too short (remembered.py bounds it).
+CLOCK_BOOTTIME tells, from the moment on at which this run of the daemon first saw the pause. Where the host's time is behind when the
+daemon starts, the pause lasts too long, at most the longest that can be asked for; what was asked for stays on record, and counts again at
+the next start. Where it is ahead at the start, nothing tells that the pause is not over.
 """
 
 from typing import Final
+
+from devward.model import MAXIMUM_PAUSE_SECONDS
 
 #: Microseconds by which the two clocks may drift apart before another end is told.
 _DRIFT: Final = 2_000_000
@@ -18,6 +21,7 @@ class PauseClock:
         """There is none."""
         self._asked = self._told = 0
         self._ends = 0.0
+        self._is_bounded = False
 
     def until_usec(self, asked: int, *, realtime_usec: int, boottime: float) -> int:
         """Return when a pause ends, in microseconds of CLOCK_REALTIME; 0: it is over, or there is none.
@@ -26,11 +30,14 @@ class PauseClock:
         """
         if asked != self._asked:
             self._asked = self._told = asked
-            self._ends = boottime + (asked - realtime_usec) / 1_000_000
-        if not asked or (realtime_usec >= asked and boottime >= self._ends):
+            lasts = (asked - realtime_usec) / 1_000_000
+            self._is_bounded = lasts > MAXIMUM_PAUSE_SECONDS
+            self._ends = boottime + min(lasts, MAXIMUM_PAUSE_SECONDS)
+        if not asked or (boottime >= self._ends and (realtime_usec >= asked or self._is_bounded)):
             return 0
         still = self._ends - boottime
-        until = max(asked, realtime_usec + round(still * 1_000_000)) if still > 0 else asked
+        ends = realtime_usec + round(still * 1_000_000)
+        until = ends if self._is_bounded else max(asked, ends) if still > 0 else asked
         if abs(until - self._told) > _DRIFT or self._told <= realtime_usec:
             self._told = until
         return self._told

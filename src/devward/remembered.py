@@ -12,7 +12,7 @@ from typing import Protocol
 
 from devward.errors import DevwardError
 from devward.model import MAXIMUM_PAUSE_SECONDS
-from devward.state import Pause, State
+from devward.state import State
 from devward.worker import Worker, WorkerHung
 
 _log = logging.getLogger(__name__)
@@ -80,13 +80,16 @@ def _without(digests: Mapping[str, tuple[str, ...]], path: str) -> Mapping[str, 
 
 
 def with_bounded_pause(state: State, now_usec: int) -> State:
-    """Return the state with pauses that end within the longest that can be asked for, whatever the clock said when they began."""
+    """Return the state with a pause of repairs that ends within the longest that can be asked for, whatever the clock said when it began.
+
+    That of reclaiming is bounded where it is looked at (pausing.py): it stays on record until when it was asked for, as the clock may be
+    behind now and right at the next start.
+    """
     latest = now_usec + MAXIMUM_PAUSE_SECONDS * 1_000_000
-    return dataclasses.replace(state, cdi_pause=_bounded(state.cdi_pause, latest), reclaim_pause=_bounded(state.reclaim_pause, latest))
-
-
-def _bounded(pause: Pause | None, latest: int) -> Pause | None:
-    return pause if pause is None or pause.until_usec <= latest else dataclasses.replace(pause, until_usec=latest)
+    pause = state.cdi_pause
+    if pause is None or pause.until_usec <= latest:
+        return state
+    return dataclasses.replace(state, cdi_pause=dataclasses.replace(pause, until_usec=latest))
 
 
 def without_pause(state: State) -> State:

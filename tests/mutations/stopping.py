@@ -63,10 +63,10 @@ RULES: Final = (
     Rule(
         "4.6 a pause ends at its time",
         PAUSING,
-        "if not asked or (realtime_usec >= asked and boottime >= self._ends):",
+        "if not asked or (boottime >= self._ends and (realtime_usec >= asked or self._is_bounded)):",
         "if not asked:",
     ),
-    Rule("4.6 setting the host's time ends no pause", PAUSING, " and boottime >= self._ends):", "):"),
+    Rule("4.6 setting the host's time ends no pause", PAUSING, "(boottime >= self._ends and (", "(True and ("),
     Rule("4.5.1 --no-reclaim is heeded", RECLAIM_ROOM, "            no_reclaim=self._no_reclaim,\n", ""),
     Rule("4.6 a damaged state is heeded", RECLAIM_ROOM, "            is_state_damaged=state.pins_in_doubt or bool(self._problem),\n", ""),
     Rule("4.5.6 that devward stops is heeded", RECLAIM_ROOM, "            is_stopping=self._is_stopping,\n", ""),

@@ -4,8 +4,6 @@ import pytest
 
 from devward.model import MAXIMUM_PAUSE_SECONDS
 from devward.pausing import PauseClock
-from devward.remembered import with_bounded_pause
-from devward.state import Pause, State
 
 NOW = 1_767_225_600_000_000
 SECOND = 1_000_000
@@ -63,7 +61,18 @@ def test_another_pause_has_an_end_of_its_own() -> None:
 
 def test_one_of_before_outlasts_a_clock_that_was_behind_at_the_start() -> None:
     clock, behind = PauseClock(), 3600.0 * 24 * 365
-    bounded = with_bounded_pause(State(reclaim_pause=Pause(PAUSE, "a look around", 0)), NOW - round(behind * SECOND)).reclaim_pause
-    assert bounded is not None
-    assert until(clock, passed=0, set_by=-behind, pause=bounded.until_usec) == MAXIMUM_PAUSE_SECONDS
-    assert until(clock, passed=10, pause=bounded.until_usec) > 590
+    assert until(clock, passed=0, set_by=-behind) == MAXIMUM_PAUSE_SECONDS
+    assert until(clock, passed=10) >= 590
+
+
+def test_the_next_start_with_the_right_time_ends_it_when_it_was_asked_for() -> None:
+    asked, behind = NOW + 3 * 86400 * SECOND, 3600.0 * 24 * 60
+    assert until(PauseClock(), passed=0, set_by=-behind, pause=asked) == MAXIMUM_PAUSE_SECONDS
+    assert until(PauseClock(), passed=86400, pause=asked) == 2 * 86400
+
+
+def test_none_lasts_longer_than_can_be_asked_for_whatever_the_clock_said_at_the_start() -> None:
+    clock, behind = PauseClock(), 3600.0 * 24 * 365
+    assert until(clock, passed=0, set_by=-behind) == MAXIMUM_PAUSE_SECONDS
+    assert until(clock, passed=MAXIMUM_PAUSE_SECONDS - 1, set_by=-behind) == 1
+    assert until(clock, passed=MAXIMUM_PAUSE_SECONDS, set_by=-behind) == 0

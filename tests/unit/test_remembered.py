@@ -179,9 +179,11 @@ def test_a_pause_lasts_no_longer_than_can_be_asked_for_whatever_the_clock_said()
     assert with_bounded_pause(State(), 0) == State()
     from_the_future = State(cdi_pause=Pause(10**18, "why", 7))
     assert with_bounded_pause(from_the_future, 1) == State(cdi_pause=Pause(MAXIMUM_PAUSE_SECONDS * 1_000_000 + 1, "why", 7))
-    both = State(cdi_pause=Pause(5, "why", 0), reclaim_pause=Pause(10**18, "why", 7))
-    longest = Pause(MAXIMUM_PAUSE_SECONDS * 1_000_000 + 1, "why", 7)
-    assert with_bounded_pause(both, 1) == State(cdi_pause=Pause(5, "why", 0), reclaim_pause=longest)
+
+
+def test_until_when_a_pause_of_reclaiming_was_asked_for_stays_on_record() -> None:
+    pause = Pause(10**18, "why", 7)
+    assert with_bounded_pause(State(cdi_pause=pause, reclaim_pause=pause), 1).reclaim_pause == pause
 
 
 def test_it_all_comes_back_after_a_restart(tmp_path: Path) -> None:
