@@ -225,8 +225,8 @@ _PROCESSES: Final = (
     Rule(
         "4.2 who was born during the scan is looked at too",
         DESCRIPTORS,
-        "        for _ in range(self._limits.rounds):\n            alive = self._tasks()",
-        "        for turn in range(self._limits.rounds):\n            alive = [] if turn else self._tasks()",
+        "        for turn in itertools.count():\n            alive = self._tasks()",
+        "        for turn in itertools.count():\n            alive = [] if turn else self._tasks()",
     ),
     Rule(
         "4.2 threads with tables of their own are looked at",
@@ -237,7 +237,7 @@ _PROCESSES: Final = (
     Rule(
         "4.2 a scan that never settles leaves doubt",
         DESCRIPTORS,
-        '        return [Doubt(ScanDoubt.UNSETTLED, "")]\n',
+        "        return [Doubt(ScanDoubt.UNSETTLED, f\"new processes keep appearing{latest and ', such as '}{latest}\")]\n",
         "        return []\n",
     ),
     Rule(

@@ -14,6 +14,7 @@ everywhere.
 
 import contextlib
 import errno
+import itertools
 import math
 import os
 import re
@@ -77,7 +78,10 @@ class ScanLimits:
     maps_size: int = 256 * 1024 * 1024
     #: Bytes of the paths of all mapped files together, each counted once; a full host has about 1 MB.
     mapped_paths: int = 32 * 1024 * 1024
+    #: Looks for new processes, and the seconds for which it goes on with them after those: where processes come and go all the time, it
+    #: takes a while until a look finds nobody new.
     rounds: int = 16
+    settling: float = 3.0
     #: Seconds of the monotonic clock, looked at between processes, every so many descriptors, and for each piece of a list of mappings.
     deadline: float = math.inf
 
@@ -192,17 +196,23 @@ class _Scan:
         )
 
     def _until_nothing_is_new(self) -> list[Doubt]:
-        for _ in range(self._limits.rounds):
+        latest, ends = "", math.inf
+        for turn in itertools.count():
             alive = self._tasks()
             new = [task for task in alive if task not in self._read and self._failed.get(task, (0, 0))[0] < _ATTEMPTS]
             if not new:
                 unread = {task.pid: self._failed[task][1] for task in reversed(alive) if task not in self._read}
                 self._unread = len(unread)
                 return [Doubt(ScanDoubt.PROCESS_UNREADABLE, str(pid), unread[pid]) for pid in sorted(unread)[:_NAMED]]
+            if turn == self._limits.rounds:
+                ends = time.monotonic() + self._limits.settling
+            if turn >= self._limits.rounds and time.monotonic() >= ends:
+                break
+            latest = self._whose(new[-1]) or latest
             for task in new:
                 self._require_time()
                 self._examine(task)
-        return [Doubt(ScanDoubt.UNSETTLED, "")]
+        return [Doubt(ScanDoubt.UNSETTLED, f"new processes keep appearing{latest and ', such as '}{latest}")]
 
     # --- who is there ---
 
@@ -280,13 +290,16 @@ class _Scan:
     def _at_fault(self, error: _LimitError) -> str:
         """Return the process that took most of a bound, with its user, fit to be shown; empty where it has gone, or there is none."""
         task = error.task or self._most.get(error.doubt, (0, None))[1]
-        if task is None:
-            return ""
+        found = self._whose(task) if task is not None else ""
+        return f"{found} takes most of it" if found else ""
+
+    def _whose(self, task: _Task) -> str:
+        """Return which process it is and whose, fit to be shown; empty where it has gone."""
         try:
             uid = os.stat(f"{task.pid}", dir_fd=self._proc).st_uid
         except OSError:
             return ""
-        return f"process {task.pid} {quoted(self._command(task))} of uid {uid} takes most of it"
+        return f"process {task.pid} {quoted(self._command(task))} of uid {uid}"
 
     def _fail(self, task: _Task, error: int) -> None:
         self._failed[task] = (self._failed.get(task, (0, 0))[0] + 1, error)
