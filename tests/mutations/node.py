@@ -127,6 +127,28 @@ RULES: Final = (
     Rule("4.2 two kubelets on the host are found", KUBELET, "        if len(processes) > 1:\n", "        if processes is None:\n"),
     Rule("4.2 a kubelet that does not listen is found", KUBELET, "        if silent:\n", "        if silent is None:\n"),
     Rule(
+        "4.2 a kubelet that started since the processes were listed is found",
+        KUBELET,
+        "        yield from (pid for pid in self._spaces[space] if pid not in seen)\n",
+        "        yield from ()\n",
+    ),
+    Rule(
+        "4.2 a socket that is listed under two paths leaves doubt", KUBELET, "        if len(paths) > 1:\n", "        if paths is None:\n"
+    ),
+    Rule(
+        "4.2 a user's listening socket is no kubelet's",
+        KUBELET,
+        "                if not self._is_roots(pid):\n",
+        "                if pid < 0:\n",
+    ),
+    Rule("4.2 a user's process is no kubelet by its name", KUBELET, "if self._is_roots(pid) and not self._changes_user(pid)]", "]"),
+    Rule(
+        "4.2 no user's path looks like another's socket",
+        KUBELET,
+        "                return listening_sockets()\n",
+        "                return []\n",
+    ),
+    Rule(
         "4.2 what holds the socket is a kubelet, k3s, rke2 or kubelite",
         KUBELET,
         "        if process.command not in PROGRAMS:\n",

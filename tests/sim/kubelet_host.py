@@ -1,5 +1,6 @@
 """A tree that looks like a host's / and /proc, with kubelets in it: processes with names, sockets, and root directories of their own."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -48,12 +49,15 @@ class KubeletHost:
         root: Path | None = None,
         network: str = "net:[4026531840]",
         started: int = 77,
+        users: tuple[int, int] | None = None,
     ) -> Path:
-        """Add a process that listens on UNIX sockets of these paths, besides others."""
+        """Add a process that listens on UNIX sockets of these paths, besides others; `users`, real and effective, are ours by default."""
         directory = self.proc / str(pid)
         for name in ("ns", "fd", "net"):
             (directory / name).mkdir(parents=True)
         (directory / "comm").write_text(f"{command[:15]}\n")
+        real, effective = users or (os.getuid(), os.geteuid())
+        (directory / "status").write_text(f"Name:\t{command[:15]}\nUid:\t{real}\t{effective}\t{effective}\t{effective}\n")
         (directory / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in line))
         (directory / "stat").write_text(f"{pid} ({command}) {' '.join(['S', *['0'] * 18, str(started), *['0'] * 20])}\n")
         (directory / "root").symlink_to(root or self.root)

@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -193,11 +195,24 @@ def test_a_program_that_is_not_known(host: KubeletHost) -> None:
     assert doubt(host.find()) == Doubt(KubeletDoubt.UNKNOWN_PROGRAM, "100 impostor")
 
 
-def test_a_socket_that_nobody_holds(host: KubeletHost) -> None:
+def test_a_kubelet_that_does_not_hold_its_socket(host: KubeletHost) -> None:
     process = host.kubelet()
     for descriptor in (process / "fd").iterdir():
         descriptor.unlink()
-    assert doubt(host.find()) == Doubt(KubeletDoubt.HOLDER_UNKNOWN, f"{PLUGINS}/kubelet.sock")
+    assert doubt(host.find()) == Doubt(KubeletDoubt.NOT_LISTENING, "100 kubelet")
+
+
+def test_a_kubelet_that_starts_once_the_others_are_listed(host: KubeletHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.kubelet(100)
+    actual = kubelet.read_all
+
+    def read_all(path: str, limit: int) -> bytes:
+        if path.endswith("/net/unix") and not (host.proc / "200").exists():
+            host.process(200, "k3s-server", listens=("/data/device-plugins/kubelet.sock",))
+        return actual(path, limit)
+
+    monkeypatch.setattr(kubelet, "read_all", read_all)
+    assert doubt(host.find()) == Doubt(KubeletDoubt.SEVERAL, "100 kubelet, 200 k3s-server")
 
 
 def test_a_kubelet_that_listens_for_plugins_twice(host: KubeletHost) -> None:
@@ -251,7 +266,7 @@ def test_a_process_that_ends_meanwhile_is_none(host: KubeletHost) -> None:
     assert kubelet_of(host.find()).pid == 100
 
 
-@pytest.mark.parametrize("name", ["ns/net", "comm", "net/unix", "stat"])
+@pytest.mark.parametrize("name", ["ns/net", "comm", "net/unix", "stat", "status"])
 def test_a_process_that_cannot_be_read_might_be_a_kubelet(host: KubeletHost, name: str) -> None:
     path = host.kubelet() / name
     path.unlink()
@@ -391,6 +406,46 @@ def real_kubelets() -> None:
         assert (reading.doubts, reading.checkpoint is not None) == ((), True)
 
 
+AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+#: Listens at two paths, of which the second looks like a line about a socket of root's. It may not be dumped.
+IMPOSTOR = r"""
+import ctypes, os, socket, sys
+ctypes.CDLL(None).prctl(15, b"kubelet", 0, 0, 0)
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+os.chdir(sys.argv[1])
+held = []
+for name in ("device-plugins/kubelet.sock", f"n\n0: 00000002 00000000 00010000 0001 01 {sys.argv[2]} /y/device-plugins/kubelet.sock"):
+    path = f"{sys.argv[1]}/{name}"
+    os.makedirs(os.path.dirname(path))
+    held.append(socket.socket(socket.AF_UNIX))
+    held[-1].bind(path)
+    held[-1].listen()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def what_a_user_does() -> None:
+    mount("-t", "tmpfs", "tmpfs", "/var/lib")
+    kubelet_s = ("--directory", PLUGINS, "--root-dir", ROOT, "--listen", *ENTRY)
+    with tempfile.TemporaryDirectory(prefix="k", dir="/tmp") as name, running(*kubelet_s):
+        Path(name).chmod(0o777)
+        found = kubelet_of(look())
+        with socket.socket() as roots_own:
+            arguments = [*AS_NOBODY, sys.executable, "-c", IMPOSTOR, name, str(os.fstat(roots_own.fileno()).st_ino)]
+            with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as impostor:
+                assert impostor.stdout is not None
+                assert impostor.stdin is not None
+                assert impostor.stdout.readline() == "ready\n"
+                assert look() == KubeletScan(found)
+                impostor.stdin.close()
+
+
+@needs_root
+def test_nothing_that_a_user_does_hides_the_kubelet() -> None:
+    run_in_process_namespace(what_a_user_does)
+
+
 @needs_root
 def test_real_kubelets() -> None:
     run_in_process_namespace(real_kubelets)
@@ -415,6 +470,45 @@ def test_a_real_socket_in_the_hosts_own_list() -> None:
 
 
 # --- what anybody may do -------------------------------------------------------------------------------------------------------
+OTHERS = pytest.mark.parametrize("users", [(65534, 65534), (65534, 0), (0, 65534)])
+
+
+@OTHERS
+@pytest.mark.parametrize("network", ["net:[4026531840]", "net:[4026532222]"])
+@pytest.mark.parametrize("command", ["kubelet", "kubelite", "k3s-server", "python3"])
+def test_what_another_user_runs_is_no_kubelet(host: KubeletHost, command: str, network: str, users: tuple[int, int]) -> None:
+    host.kubelet(100)
+    host.process(200, command, network=network, users=users)
+    host.process(201, command, network=network, users=users, listens=(f"{PLUGINS}/kubelet.sock", "/tmp/x/device-plugins/kubelet.sock"))
+    assert kubelet_of(host.find()).pid == 100
+
+
+def test_a_socket_on_its_way_from_one_process_to_another_is_no_kubelet_s(host: KubeletHost) -> None:
+    host.kubelet(100)
+    sender = host.process(200, "python3", listens=("/tmp/x/device-plugins/kubelet.sock",))
+    for descriptor in (sender / "fd").iterdir():
+        descriptor.unlink()
+    assert kubelet_of(host.find()).pid == 100
+
+
+def test_the_descriptors_of_others_are_not_looked_at(host: KubeletHost) -> None:
+    host.kubelet(100)
+    other = host.process(200, "python3", users=(65534, 65534), listens=("/tmp/x/device-plugins/kubelet.sock",))
+    shutil.rmtree(other / "fd")
+    (other / "fd").write_text("")
+    assert kubelet_of(host.find()).pid == 100
+
+
+def test_what_runs_as_root_for_anybody_is_no_kubelet_by_its_name(host: KubeletHost, tmp_path: Path) -> None:
+    host.kubelet(100)
+    program = tmp_path / "sudo"
+    program.touch()
+    (host.process(200, "kubelet") / "exe").symlink_to(program)
+    assert doubt(host.find()).code == KubeletDoubt.NOT_LISTENING
+    program.chmod(0o4755)
+    assert kubelet_of(host.find()).pid == 100
+
+
 def test_a_path_that_looks_like_a_line_about_the_kubelet_s_socket_is_a_doubt(host: KubeletHost) -> None:
     host.directory(PLUGINS)
     evil = host.directory("/tmp/x/device-plugins", checkpoint=True)

@@ -39,6 +39,13 @@ class Host:
         made.chmod(0o644)
         return made
 
+    def process(self, pid: str, command: str, users: tuple[int, int] | None = None) -> None:
+        """Add a process; its users, real and effective, are ours by default."""
+        real, effective = users or (os.getuid(), os.geteuid())
+        (self.proc / pid).mkdir()
+        (self.proc / pid / "comm").write_text(f"{command}\n")
+        (self.proc / pid / "status").write_text(f"Name:\t{command}\nUid:\t{real}\t{effective}\t{effective}\t{effective}\n")
+
     def directory(self, path: str) -> None:
         (self.root / path.lstrip("/")).mkdir(parents=True)
 
@@ -192,18 +199,23 @@ def test_what_is_neither_file_nor_directory_is_not_mounted(host: Host) -> None:
 @pytest.mark.parametrize("name", ["kubelet", "k3s-server", "kubelite"])
 def test_a_kubelet_shows_by_its_process(host: Host, name: str) -> None:
     for pid, comm in (("1", "systemd"), ("77", name), ("self", "kubelet")):
-        (host.proc / pid).mkdir()
-        (host.proc / pid / "comm").write_text(f"{comm}\n")
+        host.process(pid, comm)
     (host.proc / "78").mkdir()  # ended since it was listed
     assert host.read().kubelet == f"process 77, {name}"
 
 
 @needs_root
-def test_what_is_not_root_s_is_no_kubelet(host: Host) -> None:
-    (host.proc / "77").mkdir()
-    (host.proc / "77/comm").write_text("kubelet\n")
-    os.chown(host.proc / "77", 65534, 65534)
+@pytest.mark.parametrize("users", [(65534, 65534), (65534, 0), (0, 65534)])
+def test_what_is_not_root_s_is_no_kubelet(host: Host, users: tuple[int, int]) -> None:
+    # The directory in /proc is root's all the same where the process may not be dumped.
+    host.process("77", "kubelet", users)
     assert host.read().kubelet == ""
+
+
+def test_a_process_whose_user_is_not_told_counts_as_a_kubelet(host: Host) -> None:
+    host.process("77", "kubelet")
+    (host.proc / "77/status").write_text("Name:\tkubelet\n")
+    assert host.read().kubelet == f"{host.proc}/77/status: Bad message"
 
 
 def test_a_kubelet_shows_by_its_socket(host: Host) -> None:
@@ -218,7 +230,7 @@ def test_what_cannot_be_read_counts_as_a_kubelet(host: Host, monkeypatch: pytest
 
     (host.proc / "77").mkdir()
     monkeypatch.setattr(kubelet_signs, "read_all", refuse)
-    assert host.read().kubelet == f"{host.proc}/77/comm: Permission denied"
+    assert host.read().kubelet == f"{host.proc}/77/status: Permission denied"
 
 
 def test_where_nothing_is_pinned_no_kubelet_is_looked_for(host: Host) -> None:

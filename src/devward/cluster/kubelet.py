@@ -1,7 +1,8 @@
 """Which process is the kubelet, and where it keeps its files: the one that listens on `device-plugins/kubelet.sock`.
 
 It is looked for in every network namespace, and so in every container: a kubelet in a container starts Pods that the API server of this
-node does not know. More than one, or two directories with a checkpoint, and it is not known whose word counts.
+node does not know. More than one, or two directories with a checkpoint, and it is not known whose word counts. What is not root's says
+nothing: any user can call a process kubelet, and listen at a path that ends as the kubelet's does.
 
 The directory of device plugins does not follow `--root-dir`. k3s hides its command line, and kubelite takes it from a file; but every
 kubelet listens in `<root>/pod-resources`, too. It makes that socket under a temporary name and renames it (pkg/kubelet/util/util_unix.go in
@@ -20,8 +21,9 @@ from typing import Final
 from devward.cluster.evidence import Doubt
 from devward.cluster.files import read_all, read_start
 from devward.cluster.kubelet_facts import Kubelet, KubeletDoubt, KubeletScan
-from devward.cluster.kubelet_signs import CHECKPOINT, PROGRAMS
+from devward.cluster.kubelet_signs import CHECKPOINT, PROGRAMS, is_roots
 from devward.cluster.rooted import resolve
+from devward.cluster.unix_sockets import listening_sockets
 from devward.cluster.vantage import reads_everybody
 
 #: `KubeletSocket` in k8s.io/kubelet, pkg/apis/deviceplugin/v1beta1/constants.go, where microk8s has a link.
@@ -86,13 +88,15 @@ class _Scan:
         self._proc = proc
         self._root = root.rstrip("/")
         self._commands: dict[int, str] = {}
+        #: Processes by network namespace.
+        self._spaces: dict[str, list[int]] = {}
 
     def run(self) -> Kubelet:
-        spaces = self._network_namespaces()
-        listening = [found for pids in spaces for found in self._listening(pids)]
-        processes = self._holders(listening)
+        self._list_processes()
+        processes = [found for space in list(self._spaces) for found in self._holders(space, self._listening(space))]
         known = {process.pid for process in processes}
-        silent = [f"{pid} {command}" for pid, command in self._commands.items() if command in _ALWAYS and pid not in known]
+        named = [pid for pid, command in self._commands.items() if command in _ALWAYS and pid not in known]
+        silent = [f"{pid} {self._commands[pid]}" for pid in named if self._is_roots(pid) and not self._changes_user(pid)]
         if len(processes) > 1:
             raise _DoubtError(KubeletDoubt.SEVERAL, ", ".join(process.text for process in processes[:_NAMED]))
         if silent:
@@ -109,13 +113,14 @@ class _Scan:
 
     # --- who listens ---
 
-    def _network_namespaces(self) -> list[list[int]]:
-        """Return the processes by network namespace, and learn their names."""
+    def _list_processes(self) -> None:
+        """Take in the names and network namespaces of the processes that were not seen before."""
         names = [name for name in os.listdir(self._proc) if name.isdecimal()]
         if len(names) > _MAX_PROCESSES:
             raise _DoubtError(KubeletDoubt.TOO_MANY_PROCESSES, self._proc)
-        spaces: dict[str, list[int]] = {}
         for name in names:
+            if int(name) in self._commands:
+                continue
             try:
                 space = os.readlink(f"{self._proc}/{name}/ns/net")
                 command = read_start(f"{self._proc}/{name}/comm", 64)
@@ -123,12 +128,27 @@ class _Scan:
                 if error.errno in _GONE:
                     continue
                 raise _DoubtError(KubeletDoubt.PROCESS_UNREADABLE, name, error.errno or 0) from None
-            spaces.setdefault(space, []).append(int(name))
+            self._spaces.setdefault(space, []).append(int(name))
             self._commands[int(name)] = command.removesuffix(b"\n").decode(errors="backslashreplace")
-        return list(spaces.values())
 
-    def _listening(self, pids: Iterable[int]) -> Iterator[tuple[int, str]]:
-        """Yield inode and path of what listens in one network namespace; nothing where its last process has ended."""
+    def _listening(self, space: str) -> dict[int, set[str]]:
+        """Return the paths of what listens in one network namespace, by inode; nothing where its last process has ended.
+
+        A socket has one path. More than one: a path with a newline looks like a line about another one's socket.
+        """
+        found: dict[int, set[str]] = {}
+        for inode, path in self._told_by_kernel(space) or self._listed(self._spaces[space]):
+            found.setdefault(inode, set()).add(path)
+        return found
+
+    def _told_by_kernel(self, space: str) -> list[tuple[int, str]]:
+        """Return what listens in our own network namespace, which is the host's, told so that nobody can forge it; nothing: cannot be."""
+        with contextlib.suppress(OSError):
+            if os.readlink(f"{self._proc}/self/ns/net") == space:
+                return listening_sockets()
+        return []
+
+    def _listed(self, pids: Iterable[int]) -> Iterator[tuple[int, str]]:
         for pid in pids:
             try:
                 text = read_all(f"{self._proc}/{pid}/net/unix", _MAX_SOCKETS_SIZE)
@@ -140,34 +160,62 @@ class _Scan:
                 yield int(inode), os.fsdecode(path)
             return
 
-    def _holders(self, listening: list[tuple[int, str]]) -> list[_Process]:
-        """Return the processes that hold a plugin socket, with the directories of their sockets."""
-        wanted = {inode: path for inode, path in listening if _PLUGIN_SOCKET.fullmatch(path)}
-        paths = dict(listening)
-        # The kernel lists a socket once, and prints any path as it is: one with a newline can look like a line about another's socket.
-        twice = [path for inode, path in listening if paths[inode] != path]
-        if twice:
-            raise _DoubtError(KubeletDoubt.HOLDER_UNKNOWN, ", ".join(twice[:_NAMED]))
+    def _holders(self, space: str, listening: dict[int, set[str]]) -> list[_Process]:
+        """Return root's processes of a network namespace that hold a plugin socket of it, with the directories of their sockets.
+
+        A kubelet makes its sockets itself, where it runs, and holds them. What none of root's processes holds is no kubelet's.
+        """
+        wanted = {inode for inode, paths in listening.items() if any(_PLUGIN_SOCKET.fullmatch(path) for path in paths)}
         found: list[_Process] = []
-        # Nearly always it is one of the known programs: then nobody else's descriptors are looked at.
-        for pid in sorted(self._commands, key=lambda pid: self._commands[pid] not in PROGRAMS):
-            if not wanted:
-                break
+        for pid in self._candidates(space) if wanted else ():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if not self._is_roots(pid):
+                    continue
                 process = _Process(pid, self._started(pid), self._commands[pid])
                 held = self._sockets(pid)
-                if not held & wanted.keys():
+                if not held & wanted:
                     continue
-                for inode in held & paths.keys():
-                    if plugins := _PLUGIN_SOCKET.fullmatch(paths[inode]):
-                        process.plugins.add(plugins[1])
-                        wanted.pop(inode, None)
-                    elif resources := _RESOURCES_SOCKET.fullmatch(paths[inode]):
-                        process.roots.add(resources[1])
+                for inode in held & listening.keys():
+                    self._take(process, listening[inode])
+                wanted -= held
                 found.append(process)
-        if wanted:
-            raise _DoubtError(KubeletDoubt.HOLDER_UNKNOWN, ", ".join(list(wanted.values())[:_NAMED]))
+            if not wanted:
+                break
         return found
+
+    def _candidates(self, space: str) -> Iterator[int]:
+        """Yield the processes of a network namespace, at last those that came since: what listens was asked for after they were listed."""
+        # Nearly always it is one of the known programs: then nobody else's descriptors are looked at.
+        seen = list(self._spaces[space])
+        yield from sorted(seen, key=lambda pid: self._commands[pid] not in PROGRAMS)
+        self._list_processes()
+        yield from (pid for pid in self._spaces[space] if pid not in seen)
+
+    @staticmethod
+    def _take(process: _Process, paths: set[str]) -> None:
+        if len(paths) > 1:
+            raise _DoubtError(KubeletDoubt.HOLDER_UNKNOWN, ", ".join(sorted(paths)[:_NAMED]))
+        (path,) = paths
+        if plugins := _PLUGIN_SOCKET.fullmatch(path):
+            process.plugins.add(plugins[1])
+        elif resources := _RESOURCES_SOCKET.fullmatch(path):
+            process.roots.add(resources[1])
+
+    def _is_roots(self, pid: int) -> bool:
+        """Tell whether a process is root's; one that has ended is nobody's."""
+        try:
+            return is_roots(f"{self._proc}/{pid}")
+        except OSError as error:
+            if error.errno in _GONE:
+                return False
+            raise _DoubtError(KubeletDoubt.PROCESS_UNREADABLE, str(pid), error.errno or 0) from None
+
+    def _changes_user(self, pid: int) -> bool:
+        """Tell whether a process is a set-user-ID program: anybody can run such a one as root under any name."""
+        try:
+            return bool(os.stat(f"{self._proc}/{pid}/exe").st_mode & (stat.S_ISUID | stat.S_ISGID))
+        except OSError:
+            return False
 
     def _sockets(self, pid: int) -> set[int]:
         found: set[int] = set()

@@ -33,7 +33,7 @@ SENTENCES: Final[Mapping[KubeletDoubt, str]] = MappingProxyType(
         KubeletDoubt.SEVERAL: "More than one kubelet runs on this host, a container's included; only one of them is asked about its Pods.",
         KubeletDoubt.NOT_LISTENING: "A kubelet runs that does not listen on device-plugins/kubelet.sock: it starts, or is a second one.",
         KubeletDoubt.UNKNOWN_PROGRAM: "The process that listens on device-plugins/kubelet.sock is none of the known kubelets.",
-        KubeletDoubt.HOLDER_UNKNOWN: "It was not found which process listens on a device-plugins/kubelet.sock.",
+        KubeletDoubt.HOLDER_UNKNOWN: "Two paths are listed of a socket that a kubelet may hold: somebody's path has a newline in it.",
         KubeletDoubt.PROCESS_UNREADABLE: "Of a process it cannot be read whether it is a kubelet.",
         KubeletDoubt.TOO_MANY_PROCESSES: "There are more processes, or descriptors, than are looked through for a kubelet.",
         KubeletDoubt.CHANGED: "The kubelet ended, or was restarted, while it was looked at.",

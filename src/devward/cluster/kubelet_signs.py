@@ -6,6 +6,7 @@ manages. What is not root's says nothing: anybody can call a process kubelet.
 
 import errno
 import os
+import re
 from typing import Final
 
 from devward.cluster.files import read_all
@@ -17,6 +18,10 @@ CHECKPOINT: Final = "kubelet_internal_checkpoint"
 #: Every kubelet listens there for device plugins, whatever its root directory (k8s.io/kubelet, pkg/apis/deviceplugin/v1beta1/constants.go).
 SOCKET: Final = "/var/lib/kubelet/device-plugins/kubelet.sock"
 _NAME_SIZE: Final = 64
+#: Real and effective user of /proc/PID/status; the name before it is escaped.
+_USERS: Final = re.compile(rb"^Uid:\t([0-9]+)\t([0-9]+)\t", re.MULTILINE)
+#: The list of groups, which may have 65,536, and of processors are in it.
+_STATUS_SIZE: Final = 2 * 1024 * 1024
 _GONE: Final = frozenset({errno.ENOENT, errno.ESRCH})
 _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 
@@ -39,10 +44,22 @@ def sign_of_kubelet(proc: str = "/proc", root: str = "") -> str:
     return ""
 
 
+def is_roots(process: str) -> bool:
+    """Tell whether a process, by its directory in /proc, is root's or our own user's, as any kubelet is. OSError: that cannot be read.
+
+    Its real user counts as well as the effective one, which a set-user-ID program changes. The directory's owner tells neither: it is root
+    wherever a process may not be dumped (proc(5)), and anybody can see to that.
+    """
+    found = _USERS.search(read_all(f"{process}/status", _STATUS_SIZE))
+    if found is None:
+        raise OSError(errno.EBADMSG, os.strerror(errno.EBADMSG), f"{process}/status")
+    return {int(user) for user in found.groups()} <= {0, os.geteuid()}
+
+
 def _name(process: str) -> str:
     """Return the name of a process of root's; empty for that of another user, and for one that has ended."""
     try:
-        if os.stat(process).st_uid not in (0, os.geteuid()):
+        if not is_roots(process):
             return ""
         return read_all(f"{process}/comm", _NAME_SIZE).decode("ascii", "replace").rstrip("\n")
     except OSError as error:
