@@ -284,8 +284,8 @@ def verdicts() -> list[str]:
         *paragraph(
             "The library was called and said minus N, a code of the vendor's header; unfinished in the place of N: it did not return."
             " Whether the vNPU is gone is told by the next list."
-            " After 8002, which is that the broker's surroundings do not permit it, nothing is destroyed until devwardd reads its"
-            " configuration again or is started again."
+            " After 8002, which is that the broker's surroundings do not permit it, nothing is destroyed until its unit is mended, the"
+            " broker is started anew and devwardd reads its configuration again, in this order."
         ),
     ]
 

@@ -20,6 +20,7 @@ from nspawn_machine import LONG, until
 from nspawn_owned import BROKER, BUNDLES, CHECKPOINT, DAEMON_DROP_IN, KUBECONFIG, PLACE, TEMPLATE, Owned
 
 from devward import __version__, names
+from devward.ctl.advice_reclaim import BLOCKED_ADVICE
 from devward.npu.codes import DcmiCode
 from sim.dcmi_simulator import Vnpu
 from sim.kubelet_checkpoint import RESOURCE, Allocated, document, encoded, hami_response
@@ -301,7 +302,13 @@ def test_what_a_failing_pod_left_behind_is_reclaimed_once_it_can_be_recorded(nod
     wait_refused(node, "destroying-not-permitted")
     assert owned.is_there(node.orphan)
     owned.simulator.clear_faults()
-    machine.run("devwardctl", "reload")
+    *_, mended = BLOCKED_ADVICE["destroying-not-permitted"].steps
+    explained = machine.run("devwardctl", "explain", "destroying-not-permitted")
+    broker = machine.unit("MainPID", BROKER)
+    for command in mended.commands:
+        assert command in explained
+        machine.run(*command.split())
+    assert machine.unit("MainPID", BROKER) != broker
     node.until(lambda: not owned.is_there(node.orphan), "the destruction")
     node.until(lambda: node.records("vnpu-reclaim", DEVWARD_OUTCOME="success"), "the outcome")
     owned.drop_node(node.orphan)

@@ -44,7 +44,14 @@ _OF_BROKER: Final = Advice(NOT_THIS_TIME, (BROKER, REPORT))
 _PASSES: Final = Advice(f"{NOT_THIS_TIME} It is tried again after another look.", (ITSELF, BROKER))
 _SURROUNDINGS: Final = Advice(
     f"{NOT_THIS_TIME} Nothing is destroyed until the broker's service is mended.",
-    (BROKER, Step("See what changes its unit.", ("systemctl cat devward-dcmi.service",))),
+    (
+        BROKER,
+        Step("See what changes its unit, and mend that.", ("systemctl cat devward-dcmi.service",)),
+        Step(
+            "Then start it anew, as a broker that runs keeps its surroundings.",
+            ("systemctl daemon-reload", "systemctl restart devward-dcmi.service"),
+        ),
+    ),
 )
 _LIBRARY: Final = Advice(
     f"{NOT_THIS_TIME} Nothing is destroyed until the library can be used.",
@@ -81,8 +88,8 @@ REFUSALS: Final[Mapping[str, tuple[str, Advice]]] = MappingProxyType(
             "A call of the vendor's library failed.",
             Advice(
                 f"{NOT_THIS_TIME} It is tried again after another look, unless the library said that it is not permitted (-8002):"
-                " then nothing is destroyed until devwardd reads its configuration again.",
-                (BROKER, CARDS),
+                " then nothing is destroyed until the broker's service is mended.",
+                (BROKER, CARDS, Step("If it was -8002:", ("devwardctl explain destroying-not-permitted",))),
             ),
         ),
         "no-such-chip": ("The NPU was not there any more.", _OTHER),

@@ -60,6 +60,12 @@ NPU_ADVICE: Final[Mapping[Reason, Advice]] = MappingProxyType(
                     "See which drop-in confines it, and take it away: the unit says why it must not be.",
                     "systemctl cat devward-dcmi.service",
                 ),
+                _step(
+                    "Then start the broker anew, as one that runs keeps its surroundings.",
+                    "systemctl daemon-reload",
+                    "systemctl restart devward-dcmi.service",
+                ),
+                _AGAIN,
             ),
         ),
         Reason.NPU_LIBRARY_UNUSABLE: Advice(

@@ -150,7 +150,16 @@ BLOCKED_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
         ),
         "destroying-not-permitted": Advice(
             f"{_NOTHING} The surroundings of the broker's service are at fault, and this does not end by itself.",
-            (BROKER, _step("Once its unit is mended, let devward try again; every vNPU then waits anew.", "devwardctl reload")),
+            (
+                BROKER,
+                _step("See what its unit is, and what changes it; then mend that.", "systemctl cat devward-dcmi.service"),
+                _step(
+                    "Start the broker anew, as one that runs keeps its surroundings, and have it tried again; every vNPU then waits anew.",
+                    "systemctl daemon-reload",
+                    "systemctl restart devward-dcmi.service",
+                    "devwardctl reload",
+                ),
+            ),
         ),
         "journal-refuses": Advice(f"Nothing is destroyed without a record. {_NOTHING}", (_JOURNAL,)),
         "state-not-saved": Advice(f"It is tried anew at each look. {_NOTHING}", (STATE,)),

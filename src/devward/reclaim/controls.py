@@ -43,7 +43,8 @@ BLOCKED_TEXT: Final[Mapping[Blocked, str]] = MappingProxyType(
         Blocked.NO_RECLAIM: "devwardd was started with --no-reclaim; see systemctl cat devward.service.",
         Blocked.NO_KUBELET: ("No kubelet was found on this host, and without one nobody can tell who owns a vNPU; see whether it runs."),
         Blocked.NOT_PERMITTED: (
-            "The vendor's library forbids devward to destroy vNPUs (-8002); mend devward-dcmi.service, then devwardctl reload."
+            "The vendor's library forbids devward to destroy vNPUs (-8002). Mend devward-dcmi.service; then systemctl daemon-reload,"
+            " systemctl restart devward-dcmi.service, devwardctl reload."
         ),
         Blocked.JOURNAL: (
             "The journal did not take the record of what was about to be done; see systemctl status systemd-journald.service."
@@ -82,7 +83,7 @@ class Controls:
     #: What latched it, fit to be shown; empty: nothing more is known of that.
     breaker_text: str = ""
     #: The library said that this process may not destroy (-8002). The broker's surroundings are at fault, which nothing but an
-    #: administrator mends; so only a reload, or a start, of devwardd has it tried again.
+    #: administrator mends, and no broker that runs already gets others; so only a reload, or a start, of devwardd has it tried again.
     is_forbidden: bool = False
     #: The last record of an intent was not taken.
     is_journal_refusing: bool = False
