@@ -143,7 +143,12 @@ BLOCKED_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
             _NOTHING,
             (
                 _step(
-                    "On a host without Kubernetes nothing needs to be done. Else see whether the kubelet runs, by itself or within k3s.",
+                    "On a host without Kubernetes nothing needs to be done. Else see the further reasons: whether no kubelet was found, or"
+                    " why it cannot be told which process it is, as where there are several.",
+                    "devwardctl status",
+                ),
+                _step(
+                    "See whether the kubelet runs, by itself or within k3s.",
                     "systemctl status kubelet.service k3s.service rke2-server.service rke2-agent.service",
                 ),
             ),

@@ -41,7 +41,10 @@ BLOCKED_TEXT: Final[Mapping[Blocked, str]] = MappingProxyType(
             f"Whether the kill switch is set cannot be told; look at the file of reclaim.kill_switch, by default {names.KILL_SWITCH}."
         ),
         Blocked.NO_RECLAIM: "devwardd was started with --no-reclaim; see systemctl cat devward.service.",
-        Blocked.NO_KUBELET: ("No kubelet was found on this host, and without one nobody can tell who owns a vNPU; see whether it runs."),
+        Blocked.NO_KUBELET: (
+            "No kubelet was found on this host, or which process it is cannot be told, and without it nobody can tell who owns a vNPU;"
+            " a further reason says which of these, and why."
+        ),
         Blocked.NOT_PERMITTED: (
             "The vendor's library forbids devward to destroy vNPUs (-8002). Mend devward-dcmi.service; then systemctl daemon-reload,"
             " systemctl restart devward-dcmi.service, devwardctl reload."
@@ -77,7 +80,7 @@ class Controls:
     kill_switch: Switch = Switch.UNREADABLE
     #: devwardd --no-reclaim.
     no_reclaim: bool = False
-    #: One kubelet, and no other, is known to run on this host.
+    #: One kubelet, and no other, is known to run on this host. Where anything of that is in doubt, the snapshot says what.
     has_kubelet: bool = False
     is_breaker_latched: bool = False
     #: What latched it, fit to be shown; empty: nothing more is known of that.
