@@ -174,7 +174,21 @@ BLOCKED_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
 )
 #: Why a vNPU that is due is not destroyed in this cycle, by the codes of devward.reclaim.limits.
 LIMIT_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
-    {code: Advice(_LATER, (ITSELF, _CONFIG)) for code in ("limit-per-card", "limit-per-node", "limit-per-hour")}
+    {
+        "limit-per-card": Advice(_LATER, (ITSELF, _CONFIG)),
+        "limit-per-node": Advice(_LATER, (ITSELF, _CONFIG)),
+        "limit-per-hour": Advice(
+            _LATER,
+            (
+                ITSELF,
+                _step(
+                    "A try counts, whatever came of it. See whether they failed, and why.",
+                    "devwardctl history --event vnpu-reclaim --since '1 hour ago'",
+                ),
+                _CONFIG,
+            ),
+        ),
+    }
 )
 #: Why a vNPU was not destroyed after all, by the codes of devward.reclaim.contract.
 NO_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(

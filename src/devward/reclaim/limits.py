@@ -51,7 +51,10 @@ class Limit(StrEnum):
 LIMIT_TEXT: Final[Mapping[Limit, str]] = {
     Limit.PER_CARD: "As many vNPUs of the card as one cycle may destroy come first; the next cycle goes on.",
     Limit.PER_NODE: "As many vNPUs as one cycle may destroy come first; the next cycle goes on.",
-    Limit.PER_HOUR: "As many vNPUs were destroyed in the last hour as one hour may; it goes on when that is over.",
+    Limit.PER_HOUR: (
+        "As many destructions were tried in the last hour as one hour allows, whatever came of them; it goes on when that is over."
+        " The records with DEVWARD_EVENT=vnpu-reclaim tell what came of each."
+    ),
 }
 
 
