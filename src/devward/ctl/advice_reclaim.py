@@ -56,6 +56,7 @@ BROKER: Final = _step(
 CARDS: Final = _step("See the NPUs and what is in doubt of them.", "devwardctl cards", "devwardctl findings")
 _JOURNAL: Final = _step("See the journal's own service.", "systemctl status systemd-journald.service", "journalctl --disk-usage")
 _CONFIG: Final = _step("See the settings in force.", "devwardctl config")
+_SWITCH: Final = _step(f"See which file reclaim.kill_switch names: {names.KILL_SWITCH} by default.", "devwardctl config")
 HISTORY: Final = _step("See what was on record of it.", "devwardctl history --vnpu VNPU")
 REPORT: Final = _step("If it stays, collect what is needed to find it.", "devwardctl report")
 _OTHERS: Final = _step("Find what else destroys vNPUs on this node, such as an older HAMi with a cleanup of its own, and turn that off.")
@@ -132,9 +133,22 @@ BLOCKED_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
             ),
         ),
         "kill-switch": Advice(
-            _NOTHING, (_step("Whoever set it had a reason. To take it away; every vNPU then waits anew.", f"rm {names.KILL_SWITCH}"),)
+            _NOTHING,
+            (
+                _SWITCH,
+                _step(
+                    "Whoever set it had a reason. To take that file away, by default this one; every vNPU then waits anew.",
+                    f"rm {names.KILL_SWITCH}",
+                ),
+            ),
         ),
-        "kill-switch-unreadable": Advice(_NOTHING, (_step("See the directory.", "ls -ld /etc/devward", f"ls -l {names.KILL_SWITCH}"),)),
+        "kill-switch-unreadable": Advice(
+            _NOTHING,
+            (
+                _SWITCH,
+                _step("See that file and its directory, by default these.", "ls -ld /etc/devward", f"ls -l {names.KILL_SWITCH}"),
+            ),
+        ),
         "no-reclaim": Advice(
             _NOTHING,
             (_step("See how devwardd is started, and take --no-reclaim away if it is not meant.", "systemctl cat devward.service"),),
