@@ -50,6 +50,15 @@ def test_every_exit_status_is_documented() -> None:
     assert set(map(int, re.findall(r"^(\d+)$", section, re.M))) == statuses
 
 
+def test_what_was_never_tried_on_hardware_is_the_same_table_as_in_the_readme() -> None:
+    readme = (REPOSITORY / "README.md").read_text()
+    rows = re.findall(r"^\| (.+) \| (.*) \|$", readme.partition("| to be tried on hardware | result |\n")[2].partition("\n\n")[0], re.M)
+    text = page("devwardd.8")
+    section = text[text.index("to be tried on hardware") : text.index(f".SH {STOPS}")]
+    assert len(rows) > 1
+    assert re.findall(r"^\.TP\n(.+)\n(.+)$", section, re.M) == [(what.replace("`", ""), result) for what, result in rows[1:]]
+
+
 def test_every_reason_and_event_is_in_the_page() -> None:
     text = page("devwardd.8")
     for word in [*filter(None, Reason), *names.MESSAGE_IDS]:
