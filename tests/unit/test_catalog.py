@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -11,8 +12,11 @@ from devward import names
 from devward.audit import CATALOG_FIELDS
 from sim.catalog import CATALOG, entries
 
+DBUS = Path(__file__).resolve().parents[2] / "dbus"
 #: In every record of the audit trail.
 ALWAYS = {names.FIELD_EVENT, names.FIELD_VERSION}
+#: Service, object, interface, method, signature and arguments.
+CALL = re.compile(r"^  busctl call (\S+) (\S+) \\\n    (\S+) (\w+)(?: (\w+) (.+))?$", re.MULTILINE)
 KINDS = {identifier: kind for kind, identifier in names.MESSAGE_IDS.items()}
 
 
@@ -48,6 +52,20 @@ def test_kinds_with_catalog_fields_exist() -> None:
 
 def test_lines_fit_a_terminal() -> None:
     assert [line for line in CATALOG.read_text("ascii").splitlines() if len(line) > 76] == []
+
+
+def test_calls_over_the_bus_are_those_of_the_interface() -> None:
+    manager = ET.parse(DBUS / f"{names.MANAGER_INTERFACE}.xml")
+    text = CATALOG.read_text("ascii")
+    calls = CALL.findall(text)
+    assert len(calls) == text.count("busctl call")
+    assert {"ResumeReclaim", "SetReclaimMode", "ReleaseBreaker", "PauseReclaim"} <= {member for *_, member, _, _ in calls}
+    for *where, member, signature, arguments in calls:
+        assert where == [names.BUS_NAME, names.ROOT_PATH, names.MANAGER_INTERFACE]
+        method = manager.find(f"./interface/method[@name='{member}']")
+        assert method is not None, member
+        taken = method.findall("arg[@direction='in']")
+        assert (signature, len(arguments.split())) == ("".join(one.attrib["type"] for one in taken), len(taken)), member
 
 
 def test_systemd_compiles_and_lists_it(tmp_path: Path) -> None:
