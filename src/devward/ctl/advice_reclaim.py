@@ -64,7 +64,17 @@ _OTHERS: Final = _step("Find what else destroys vNPUs on this node, such as an o
 #: Why a vNPU has its verdict, by the codes of devward.reclaim.reasons.
 WHY_ADVICE: Final[Mapping[str, Advice]] = MappingProxyType(
     {
-        "driver-says-used": Advice(_STAYS, (FINE,)),
+        "driver-says-used": Advice(
+            _STAYS,
+            (
+                _step("Where somebody computes on it, nothing needs to be done."),
+                _step(
+                    "The driver alone says so: where no Pod, container or process shows, its mark may have stayed behind. See who has it.",
+                    "devwardctl explain VNPU",
+                    "cat /proc/uda/udevice",
+                ),
+            ),
+        ),
         "pinned": Advice(_STAYS, (_PINS, _step("To let it go its way:", "devwardctl unpin VNPU"))),
         "maybe-pinned": Advice(_STAYS, (_PINS, CARDS)),
         "held-on-host": Advice(_STAYS, (EXPLAIN,)),
