@@ -166,6 +166,16 @@ def blocked(owned: OwnedNode) -> list[str]:
     return list(owned.daemon.get("", "Manager", "BlockedReasons"))  # type: ignore[call-overload]
 
 
+def told(owned: OwnedNode, vnpu: Vnpu) -> list[str]:
+    """Return the reasons that Describe and Explain of a vNPU tell, with their sentences; empty where they tell different ones."""
+    path = f"/org/devward/Devward1{name_of(vnpu)}"
+    answer = owned.daemon.busctl("--json=short", "call", "org.devward.Devward1", path, "org.devward.Devward1.Vnpu", "Explain").stdout
+    explained = json.loads(json.loads(answer)["data"][0])["blocked"]
+    described = owned.daemon.describe()["reclaim"]["blocked"]  # type: ignore[index]
+    assert all(one["text"] for one in explained)
+    return [one["reason"] for one in explained] if explained == described else []
+
+
 def wait_blocked(owned: OwnedNode, reason: str, state: str) -> None:
     def holds() -> bool:
         return any(code.startswith(reason) for code in blocked(owned)) and owned.daemon.get("", "Manager", "ReclaimState") == state
@@ -209,6 +219,7 @@ def test_while_anything_stops_it_an_orphan_stays(owned: OwnedNode) -> None:
     daemon.call("ResumeReclaim", "t", "0")
     wait_while_beating(owned, "00", lambda: daemon.get("", "Manager", "ReclaimState") == "blocked", "the API server is missed")
     assert is_there(owned, orphan)
+    wait_for(lambda: blocked(owned) == told(owned, orphan) != [], what="each reason once, wherever it is told")
 
     # Where no record can be taken nothing is destroyed, and that is said.
     sink = daemon.directory / "journal"

@@ -527,7 +527,7 @@ def test_each_change_of_what_is_done_is_on_record_once(play: Play) -> None:
         await desk.wait(3)
         reasons = [one["DEVWARD_REASON"][0] for one in desk.scene.records("reclaim-blocked")]
         assert reasons == ["paused", desk.world.unknowns[0].reason]
-        assert desk.room.blocked == (), "what is unknown of the node is told elsewhere"
+        assert desk.room.blocked == (), "what is unknown of the node BlockedReasons has from those who look at it"
         assert desk.scene.outcomes("action") == [("intent", ""), ("success", "")] * 2
 
     play(test)
@@ -852,6 +852,35 @@ def test_only_an_administrator_reads_what_others_wrote(play: Play) -> None:
         await desk.room.actions.pause(request(), 60, "the secret-training is looked at")
         assert "secret-training" in json.dumps(desk.room.describe(full=True))
         assert "secret-training" not in json.dumps(desk.room.describe(full=False))
+
+    play(test)
+
+
+def test_what_is_unknown_of_the_node_is_among_what_stops_it_once(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        told = replace(unknown("annotation-malformed"), sentence="Pod secret-training: it cannot be read.")
+        twice = replace(told, who="another", sentence="Pod another: it cannot be read.")
+        desk.world.unknowns = (unknown("api-connection-refused"), told, twice)
+        desk.room.judge()
+        for is_looked_at in (False, True):
+            if is_looked_at:
+                await desk.look()
+            assert desk.room.state is ReclaimState.BLOCKED
+            for shown in (desk.room.describe(full=False), desk.room.explain("v0100", full=False)):
+                assert shown["blocked"], "and it says why"
+        full, some = desk.room.describe(full=True)["blocked"], desk.room.describe(full=False)["blocked"]
+        assert [one["reason"] for one in full] == [one["reason"] for one in some] == ["api-connection-refused", "annotation-malformed"]
+        assert [one["text"] for one in full] == ["It cannot be told.", told.sentence]
+        assert "secret-training" not in json.dumps(some)
+        assert all(one["text"] for one in some)
+        for is_full, wanted in ((True, full), (False, some)):
+            assert desk.room.explain("v0100", full=is_full)["blocked"] == wanted
+            assert desk.room.explain("v0999", full=is_full)["blocked"] == wanted, "also of one that was not judged"
+        desk.switch.touch()
+        await desk.look()
+        codes = [one["reason"] for one in desk.room.describe(full=False)["blocked"]]
+        assert codes == ["kill-switch", "api-connection-refused", "annotation-malformed"]
+        assert [code for code, _ in desk.room.blocked] == ["kill-switch"]
 
     play(test)
 

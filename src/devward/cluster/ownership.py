@@ -216,10 +216,15 @@ def _pod_of(one: Unknown) -> str:
     return "" if one.who in _SOURCES else one.who
 
 
+def general_sentence(code: str) -> str:
+    """Return what everybody may hear of something that is unknown: it names no workload."""
+    row = ROWS.get(code)
+    return row.sentence if row is not None else REASON_TEXT[Reason.OWNERS_UNKNOWN]
+
+
 def _unknown(one: Unknown, *, full: bool) -> dict[str, Any]:
-    row = ROWS.get(one.reason)
-    general = row.sentence if row is not None else REASON_TEXT[Reason.OWNERS_UNKNOWN]
-    return {"reason": one.reason, "who": printable(one.who), "since_usec": one.since_usec, "text": one.sentence if full else general}
+    text = one.sentence if full else general_sentence(one.reason)
+    return {"reason": one.reason, "who": printable(one.who), "since_usec": one.since_usec, "text": text}
 
 
 def _source(sight: SourceSight, *, full: bool) -> dict[str, Any]:

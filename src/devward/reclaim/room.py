@@ -152,8 +152,14 @@ class ReclaimRoom:
         own = set(Blocked)
         return tuple((code, text) for code, text in zip(allowed.reasons, allowed.sentences, strict=True) if code in own)
 
-    def _told_blocked(self) -> list[dict[str, str]]:
-        return [{"reason": code, "text": text} for code, text in self.blocked]
+    def _told_blocked(self, *, full: bool) -> list[dict[str, str]]:
+        """Return why nothing may be destroyed, also what is unknown of the node; without `full`, nothing of other people's workloads."""
+        own, reasons = dict(self.blocked), self._reasons()
+        if not full and (unknown := reasons.keys() - own.keys()):
+            from devward.cluster.ownership import general_sentence
+
+            reasons = {**reasons, **{code: general_sentence(code) for code in unknown}}
+        return [{"reason": code, "text": text} for code, text in (reasons or own).items()]
 
     def judged(self, vnpus: "Sequence[VnpuView]") -> "Sequence[VnpuView]":
         """Return the vNPUs with the verdicts on them. What was judged was of one moment: what is in use by now is in use."""
@@ -178,7 +184,7 @@ class ReclaimRoom:
             "mode": self.mode,
             "state": self.state,
             "paused_until_usec": self.paused_until_usec,
-            "blocked": self._told_blocked(),
+            "blocked": self._told_blocked(full=full),
         }
         if full and pause is not None:
             told["pause"] = {"reason": pause.reason, "caller_uid": pause.caller_uid}
@@ -205,7 +211,7 @@ class ReclaimRoom:
     def explain(self, vnpu: str, *, full: bool) -> Mapping[str, Any]:
         """Return by what a vNPU was judged and what stops reclaiming, for Explain; without `full`, nothing of other people's workloads."""
         evidence = self._reconciler.evidence(vnpu) if self._reconciler is not None else None
-        blocked = {"blocked": self._told_blocked()}
+        blocked = {"blocked": self._told_blocked(full=full)}
         if evidence is None:
             return {"evidence": None, **blocked}
         told: dict[str, Any] = dict(evidence)
