@@ -97,6 +97,30 @@ def test_the_status_of_reclaiming(bus: Bus) -> None:
     with_world(bus, work)
 
 
+def test_the_status_says_why_it_is_not_known_who_owns_the_vnpus(bus: Bus) -> None:
+    async def work(made: World) -> None:
+        with_vnpu(made)
+        text = "The API server refuses the connection."
+        made.backend.view = replace(made.backend.view, blocked_reasons=("api-connection-refused",))
+        made.backend.explained = {
+            "ownership": {"blocked": [{"reason": "api-connection-refused", "who": "pods", "since_usec": USEC, "text": text}]}
+        }
+        made.backend.described = {
+            **made.backend.explained,
+            "reclaim": {**RECLAIM, "blocked": [{"reason": "api-connection-refused", "text": text}]},
+        }
+        made.service.publish()
+        shown = (await ctl(bus.address, "reclaim", "status")).output
+        assert shown.count("api-connection-refused") == 2, "and in the command that says more"
+        assert f"(mode enforce).\n  - {text} (api-connection-refused)\n" in shown
+        assert "\n  What to do: devwardctl explain api-connection-refused\n" in shown
+        shown = " ".join((await ctl(bus.address, "status")).output.split())
+        assert shown.count(f"{text} (api-connection-refused)") == 1, "among what is said of owners"
+        assert shown.count("devwardctl explain api-connection-refused") == 1
+
+    with_world(bus, work)
+
+
 @pytest.mark.parametrize(
     "odd",
     [

@@ -18,6 +18,7 @@ from devward.ctl.explanation import Explanation
 from devward.ctl.facts import Manager, Snapshot
 from devward.ctl.failure import Failure
 from devward.ctl.npu_facts import Card, Vnpu
+from devward.ctl.ownership_facts import Ownership, ownership
 from devward.ctl.reclaim_facts import Block, Evidence, Reclaim, evidence
 from devward.ctl.reclaim_facts import reclaim as read
 from devward.ctl.redact import Pods
@@ -263,6 +264,39 @@ def test_what_stops_it_is_said_with_what_to_do() -> None:
     unknown = replace(manager, blocked_reasons=("api-forbidden",))
     assert [line.text for line in lines(unknown)][1:] == ["who owns the vNPUs is not known"]
     assert lines(replace(unknown, blocked_reasons=()))[1].text == "who owns the vNPUs was not looked at yet"
+
+
+def test_why_it_is_not_known_who_owns_the_vnpus_is_said_with_what_to_do() -> None:
+    text = "The API server refuses\x1b the connection."
+    away = {"reason": "api-connection-refused", "who": "pods", "text": text}
+    manager = replace(ENFORCING, reclaim_state="blocked", blocked_reasons=("api-connection-refused", f"annotation-malformed {UID}"))
+    own = ownership({"ownership": {"blocked": [away, {"reason": "annotation-malformed", "who": UID, "text": "It cannot be read."}]}})
+    told = Reclaim(blocked=(Block("api-connection-refused", text), Block("annotation-malformed", "Of another Pod.")))
+
+    def said(manager: Manager, own: Ownership | None, told: Reclaim | None) -> list[str]:
+        untold = owners.items(manager, own, told)
+        return [line.text for line in reclaiming.lines(snapshot(manager=manager), told, TIMES, untold)][1:]
+
+    waiting, refused = "1 vNPU belongs to nobody, as far as can be seen: 1 waiting.", "The API server refuses\\x1b the connection."
+    assert said(manager, own, told) == [
+        f"{refused} (api-connection-refused)",
+        f"It cannot be read. (annotation-malformed, the Pod {UID})",
+        waiting,
+        "What to do: devwardctl\u00a0explain\u00a0api-connection-refused",
+    ]
+    assert said(manager, None, told)[:2] == [f"{refused} (api-connection-refused)", f"annotation-malformed, because of the Pod {UID}"]
+    # What else stops it comes first, and nothing is said twice.
+    both = replace(manager, blocked_reasons=("kill-switch", "api-connection-refused"))
+    assert said(both, own, told) == [
+        "kill-switch",
+        f"{refused} (api-connection-refused)",
+        waiting,
+        "What to do: devwardctl\u00a0explain\u00a0kill-switch",
+    ]
+    nothing_yet = replace(manager, blocked_reasons=("not-evaluated",))
+    assert said(nothing_yet, None, Reclaim(blocked=(Block("not-evaluated", "Not listed."),)))[0] == "Not listed. (not-evaluated)"
+    nowhere = replace(manager, blocked_reasons=("no-kubelet", "kubelet-not-found"))
+    assert said(nowhere, own, told) == ["no-kubelet", waiting], "and nothing needs to be done"
 
 
 def test_a_pause_says_until_when_by_whom_and_why() -> None:

@@ -1,5 +1,6 @@
 """What `devwardctl status` says of whether it is known who owns the vNPUs of this host. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -7,6 +8,7 @@ from devward.ctl import explain_ownership
 from devward.ctl.advice_reclaim import BLOCKED_ADVICE
 from devward.ctl.facts import Manager, Snapshot
 from devward.ctl.ownership_facts import Ownership
+from devward.ctl.reclaim_facts import Reclaim
 from devward.ctl.terminal import Tone, unbroken
 from devward.ctl.when import USEC, Times
 from devward.npu.views import Protection
@@ -68,16 +70,20 @@ def lines(snapshot: Snapshot, own: Ownership | None, times: Times) -> list[Line]
     if is_without_kubelet(manager):
         text = "No kubelet was found on this host: who owns the vNPUs is not asked, and each counts as used."
         return [Line(f"{text} {_looked(manager, times)}"), *_certificate(snapshot, times)]
-    said = _known(snapshot, times)
-    said += [Line(_why(why, own), Tone.WARNING, is_item=True) for why in found[:MAX_REASONS]]
-    if len(found) > MAX_REASONS:
-        said.append(Line(f"and {len(found) - MAX_REASONS} more", is_item=True))
-    said += _certificate(snapshot, times)
+    said = [*_known(snapshot, times), *items(manager, own), *_certificate(snapshot, times)]
     if found:
         more = unbroken(f"devwardctl explain {printable(found[0].reason)}")
         about = f", {unbroken(f'devwardctl explain {printable(snapshot.cards[0].name)}')}" if snapshot.cards else ""
         said.append(Line(f"What to do: {more}{about}, {unbroken('man devwardd')}", Tone.FAINT))
     return said
+
+
+def items(manager: Manager, own: Ownership | None, told: Reclaim | None = None) -> list[Line]:
+    """Say each reason for which it is not known who owns the vNPUs, with the daemon's own sentence where that is told."""
+    found = reasons(manager)
+    texts = {one.reason: one.text for one in told.blocked} if told is not None else {}
+    said = [Line(_why(why, own, texts), Tone.WARNING, is_item=True) for why in found[:MAX_REASONS]]
+    return [*said, Line(f"and {len(found) - MAX_REASONS} more", is_item=True)] if len(found) > MAX_REASONS else said
 
 
 def is_without_kubelet(manager: Manager) -> bool:
@@ -117,9 +123,10 @@ def _looked(manager: Manager, times: Times) -> str:
     return f"It was looked at {at}{times.ago(manager.last_cycle_usec)}{due}."
 
 
-def _why(why: Why, own: Ownership | None) -> str:
+def _why(why: Why, own: Ownership | None, texts: Mapping[str, str]) -> str:
     code = printable(why.reason)
-    told = explain_ownership.blocking(own, why.reason, why.who)
+    # Of a Pod only the sentence about that very Pod is said.
+    told = explain_ownership.blocking(own, why.reason, why.who) or ("" if why.who else printable(texts.get(why.reason, ""), 400))
     pod = f"the Pod {printable(why.who)}" if why.who else ""
     if not told:
         return f"{code}, because of {pod}" if pod else code

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from devward.ctl import reclaiming
+from devward.ctl import owners, reclaiming
 from devward.ctl.actions import DRY_RUN, STATUS
 from devward.ctl.client import Answer, Client, Result
 from devward.ctl.context import Context
@@ -13,6 +13,7 @@ from devward.ctl.facts import Snapshot
 from devward.ctl.failure import ExitStatus, Failure
 from devward.ctl.layout import Cell, Column, prose, table
 from devward.ctl.npu_facts import Vnpu
+from devward.ctl.ownership_facts import Ownership, ownership
 from devward.ctl.reading import UNKNOWN
 from devward.ctl.reclaim_facts import Gone, Leak, Reclaim, reclaim
 from devward.ctl.status import show_lines
@@ -43,7 +44,7 @@ def run(context: Context) -> int:
         if context.json:
             context.print_json(described["reclaim"])
         else:
-            show_status(context, snapshot, told)
+            show_status(context, snapshot, told, ownership(described))
         return ExitStatus.OK
 
     async def act(client: Client) -> int:
@@ -117,10 +118,10 @@ def line(result: Result, name: str) -> str:
     return f"{target}: {printable(result.outcome)}{'; ' + why if why else ''}"
 
 
-def show_status(context: Context, snapshot: Snapshot, told: Reclaim) -> None:
+def show_status(context: Context, snapshot: Snapshot, told: Reclaim, own: Ownership | None) -> None:
     """Print what reclaiming does, what stops it, what lies about unused, what became of vNPUs, the rates and the counters."""
     out, times = context.out, context.times()
-    show_lines(context, reclaiming.lines(snapshot, told, times))
+    show_lines(context, reclaiming.lines(snapshot, told, times, owners.items(snapshot.manager, own, told)))
     columns = [Column(title) for title in ("NPU", "VNPUS", "CORES", "OLDEST SEEN")]
     if told.by_card:
         out.line()

@@ -1,7 +1,7 @@
 """What `devwardctl status` and `reclaim status` say of reclaiming: what it does, what stops it, what came of it. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -52,8 +52,12 @@ def document(manager: Manager) -> dict[str, object]:
     }
 
 
-def lines(snapshot: Snapshot, told: Reclaim | None, times: Times) -> list[Line]:
-    """Say it on the screen; `told` is what Describe says, for the daemon's own sentences. Nothing of a daemon that does not know of it."""
+def lines(snapshot: Snapshot, told: Reclaim | None, times: Times, untold: Sequence[Line] | None = None) -> list[Line]:
+    """Say it on the screen. Nothing of a daemon that does not know of it.
+
+    `told` is what Describe says, for the daemon's own sentences; `untold` says why it is not known who owns the vNPUs, None where that
+    stands elsewhere on the screen.
+    """
     manager = snapshot.manager
     if not manager.reclaim_state:
         return []
@@ -65,13 +69,16 @@ def lines(snapshot: Snapshot, told: Reclaim | None, times: Times) -> list[Line]:
         if code not in ("mode-off", "mode-observe", "paused") and (code != "mass-reclaim" or texts.get(code)):
             text = printable(texts.get(code, ""), 400)
             said.append(Line(f"{text} ({printable(code)})" if text else printable(code), Tone.WARNING, is_item=True))
-    if manager.reclaim_state == ReclaimState.BLOCKED and not blocks:
+    if untold and not owners.is_without_kubelet(manager):
+        said += untold
+    elif manager.reclaim_state == ReclaimState.BLOCKED and not blocks:
         known = "is not known" if owners.reasons(manager) else "was not looked at yet"
         said.append(Line(f"who owns the vNPUs {known}", is_item=True))
     waiting = leaked(snapshot.vnpus)
     said += [Line(waiting)] if waiting else []
-    if blocks and blocks != [_NO_KUBELET]:
-        said.append(Line(f"What to do: {unbroken(f'devwardctl explain {printable(blocks[0])}')}", Tone.FAINT))
+    codes = [*blocks, *(why.reason for why in owners.reasons(manager) if untold)]
+    if codes and blocks != [_NO_KUBELET]:
+        said.append(Line(f"What to do: {unbroken(f'devwardctl explain {printable(codes[0])}')}", Tone.FAINT))
     return said
 
 
