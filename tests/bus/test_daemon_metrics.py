@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from devward.metrics import FAMILIES
+from sim.api_faults import status
 from sim.daemon_process import wait_for
 from sim.dcmi_broker import BrokerHost
 from sim.dcmi_simulator import DcmiSimulator
@@ -130,6 +131,12 @@ def test_what_is_measured_is_what_the_daemon_does(measured: MeasuredNode) -> Non
     # The device plugin is off; all else is there.
     names = {key[0].removesuffix("_sum").removesuffix("_count") for key in now}
     assert names == {family.name for family in FAMILIES if not family.name.startswith("devward_plugin")}
+
+    # While the API server cannot say whose they are, it is not known what is leaked.
+    owned.api.always("pods", status(503, "Service Unavailable", "etcd is away"))
+    measured.wait(lambda: measured.value("devward_vnpus", "unknown") == 1 and measured.value("devward_leaked_cores") is None, "the doubt")
+    owned.api.always("pods", None)
+    measured.wait_value(5, "devward_leaked_cores")
 
     # While the kill switch is there nothing is reclaimed, and then it is.
     measured.wait(lambda: (measured.value("devward_reclaim_blocked_seconds") or 0) > 0, "it is blocked")

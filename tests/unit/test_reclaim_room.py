@@ -564,6 +564,36 @@ def test_what_is_measured_of_it(play: Play) -> None:
     play(test)
 
 
+def test_what_is_leaked_is_left_out_while_it_is_not_known(play: Play) -> None:
+    def told(desk: Desk) -> tuple[float | None, bool, int]:
+        leaks = desk.room.describe(full=False)["leaks"]
+        return desk.room.measures().leaked_cores, leaks["known"], leaks["unknown"]
+
+    async def test(desk: Desk) -> None:
+        desk.room.judge()
+        assert told(desk) == (None, False, 0), "nothing is known yet"
+        await desk.look()
+        assert told(desk) == (TWO.cores, True, 1), "of one it cannot be told"
+        desk.world.unknowns = (unknown("api-connection-refused"),)
+        await desk.wait(3)
+        assert told(desk) == (None, False, 2)
+        desk.world.has_npus = False
+        await desk.wait(3)
+        assert told(desk) == (None, False, 2)
+        desk.world.unknowns, desk.world.has_npus = (), True
+        await desk.look()
+        assert told(desk) == (TWO.cores, True, 1)
+        # Where nobody is asked every vNPU is in use, which its flag tells.
+        desk.world.is_asked = False
+        desk.world.vnpus = tuple(replace(one, use=Use.IN_USE) for one in (ONE, TWO))
+        await desk.look()
+        assert told(desk) == (0, True, 0)
+        desk.reconciler.forget()
+        assert told(desk) == (None, False, 0), "nobody looks any more"
+
+    play(test, replace(ONE, use=Use.UNKNOWN), TWO)
+
+
 def test_each_reason_is_on_record_when_it_comes(play: Play) -> None:
     async def test(desk: Desk) -> None:
         await desk.wait(3)

@@ -19,7 +19,7 @@ from devward.ctl.reclaim_facts import Gone, Leak, Reclaim, reclaim
 from devward.ctl.status import show_lines
 from devward.ctl.terminal import Tone, unbroken
 from devward.ctl.when import Times
-from devward.ctl.wording import cores
+from devward.ctl.wording import cores, counted
 from devward.text import printable
 
 #: What tells a vNPU from all others: DIE/VDEV/TEMPLATE and a digest. A pin has no digest.
@@ -123,10 +123,15 @@ def show_status(context: Context, snapshot: Snapshot, told: Reclaim, own: Owners
     out, times = context.out, context.times()
     show_lines(context, reclaiming.lines(snapshot, told, times, owners.items(snapshot.manager, own, told)))
     columns = [Column(title) for title in ("NPU", "VNPUS", "CORES", "OLDEST SEEN")]
+    if not told.are_leaks_known:
+        out.line()
+        out.line("What lies about unused is not known now.", Tone.WARNING)
     if told.by_card:
         out.line()
         out.line("What lies about unused", Tone.STRONG)
         table(out, columns, [_leak(leak, times) for leak in told.by_card])
+        if told.unknown_vnpus:
+            out.line(f"Of {counted(told.unknown_vnpus, 'more vNPU')} that is not known now.", Tone.FAINT)
     if told.by_owner:
         out.line()
         out.line("Whose Pods left it", Tone.STRONG)
@@ -147,11 +152,11 @@ def show_status(context: Context, snapshot: Snapshot, told: Reclaim, own: Owners
     if allowed := reclaiming.rates(told, times):
         out.line()
         prose(out, allowed)
-    counted = reclaiming.counters(told)
-    if counted:
+    counters = reclaiming.counters(told)
+    if counters:
         out.line()
         out.line("Since devwardd started", Tone.STRONG)
-        for text in counted:
+        for text in counters:
             prose(out, text, "  ", "    ")
 
 

@@ -66,6 +66,10 @@ class Reclaim:
     by_owner: tuple[Leak, ...] = ()
     #: Lines of these that are not told.
     more_owners: int = 0
+    #: False: what lies about unused is not known, and both are empty.
+    are_leaks_known: bool = True
+    #: vNPUs of which that cannot be told.
+    unknown_vnpus: int = 0
     gone: tuple[Gone, ...] = ()
     #: Destructions that an hour allows, and those of them that are left; unknown where it is not told.
     per_hour: int = UNKNOWN
@@ -107,6 +111,8 @@ def reclaim(described: object) -> Reclaim | None:
         by_card=tuple(_leak(one, "of") for one in _objects(leaks, "by_card")),
         by_owner=tuple(_leak(one, "card") for one in _objects(leaks, "by_owner")),
         more_owners=number_of(leaks, "more"),
+        are_leaks_known=leaks.get("known") is not False,
+        unknown_vnpus=number_of(leaks, "unknown"),
         gone=tuple(_gone(one) for one in _objects(values, "gone")),
         per_hour=integer_of(rates, "per_hour"),
         left_of_hour=integer_of(rates, "left_of_hour"),

@@ -21,7 +21,7 @@ def described(reconciler: Reconciler, clock: Clock, *, full: bool) -> dict[str, 
         },
         "rates": _rates(reconciler.rates, reconciler.allowance, clock),
         "counters": asdict(reconciler.counters),
-        "leaks": leaks.described(reconciler.history, full=full),
+        "leaks": leaks.described(reconciler.history, is_node_known=reconciler.is_node_known, full=full),
         "gone": [_gone(one) for one in reconciler.history.gone],
     }
 

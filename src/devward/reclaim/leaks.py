@@ -50,25 +50,36 @@ class Leaks:
     by_owner: tuple[Leak[Left], ...] = ()
     #: Lines of `by_owner` that are left out.
     more: int = 0
+    #: vNPUs of which it cannot be told.
+    unknown: int = 0
+    #: False: nothing is said of any of them, which does not mean that nothing lies about.
+    is_known: bool = True
 
 
-def leaks(history: History) -> Leaks:
+def leaks(history: History, *, is_node_known: bool) -> Leaks:
     """Return what lies about unused by the last look. Somebody left it where nobody else could have."""
-    leaked = _leaked(history)
+    unknown = sum(entry.verdict is Verdict.UNKNOWN for entry in history.present.values())
+    # What was leaked by an earlier look may stand there still, where the NPUs could not be seen since.
+    leaked = _leaked(history) if is_node_known else []
+    if not leaked:
+        return Leaks(unknown=unknown, is_known=is_node_known and not unknown)
     by_card = sorted(_by((entry.card, entry) for entry in leaked), key=lambda leak: (-leak.count, leak.of))
     by_owner = sorted(_by((Left(entry.left_by, entry.card), entry) for entry in leaked), key=_order)
-    return Leaks(tuple(by_card), tuple(by_owner[:MAX_LEFT]), len(by_owner[MAX_LEFT:]))
+    return Leaks(tuple(by_card), tuple(by_owner[:MAX_LEFT]), len(by_owner[MAX_LEFT:]), unknown)
 
 
-def leaked_cores(history: History) -> float:
-    """Return the AI cores that nobody can use."""
-    return sum(max(0.0, entry.cores) for entry in _leaked(history))
+def leaked_cores(history: History, *, is_node_known: bool) -> float | None:
+    """Return the AI cores that nobody can use; None: that is not known."""
+    found = leaks(history, is_node_known=is_node_known)
+    return sum(leak.cores for leak in found.by_card) if found.is_known else None
 
 
-def described(history: History, *, full: bool) -> dict[str, Any]:
+def described(history: History, *, is_node_known: bool, full: bool) -> dict[str, Any]:
     """Return what lies about unused as values of JSON; without `full` nothing that names other people's workloads."""
-    found = leaks(history)
+    found = leaks(history, is_node_known=is_node_known)
     return {
+        "known": found.is_known,
+        "unknown": found.unknown,
         "by_card": [{"of": leak.of, **_told(leak)} for leak in found.by_card],
         "by_owner": [{**_owner(leak.of.by, full=full), "card": leak.of.card, **_told(leak)} for leak in found.by_owner],
         "more": found.more,

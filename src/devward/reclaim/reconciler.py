@@ -13,6 +13,7 @@ from typing import Final
 from devward.audit import Audit
 from devward.clock import Clock
 from devward.cluster.life import Life
+from devward.cluster.observations import Scope
 from devward.cluster.owners import Seen
 from devward.cluster.views import Unknown
 from devward.config import ReclaimConfig
@@ -137,6 +138,11 @@ class Reconciler:
     def history(self) -> History:
         """What became of vNPUs."""
         return self._history
+
+    @property
+    def is_node_known(self) -> bool:
+        """Whether the latest look left nothing of the whole node unknown; False too where there was none."""
+        return self.standing.look is not None and all(unknown.scope is not Scope.NODE for unknown in self._last_unknowns)
 
     @property
     def rates(self) -> Rates:

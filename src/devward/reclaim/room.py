@@ -201,9 +201,8 @@ class ReclaimRoom:
         from devward.reclaim.leaks import leaked_cores
 
         done = self._reconciler.counters
-        is_known = self._reconciler.standing.look is not None
         return ReclaimMeasures(
-            leaked_cores=leaked_cores(self._reconciler.history) if is_known else None,
+            leaked_cores=leaked_cores(self._reconciler.history, is_node_known=self._reconciler.is_node_known),
             reclaims={"destroyed": done.vnpus_destroyed, "failed": done.destroy_errors, "refused": done.destroy_refusals},
             blocked_seconds=self._clock.monotonic() - self._blocked_since if self._blocked_since is not None else 0.0,
         )
