@@ -129,8 +129,14 @@ RULES: Final = (
     Rule(
         "4.2 a kubelet that started since the processes were listed is found",
         KUBELET,
-        "        yield from (pid for pid in self._spaces[space] if pid not in seen)\n",
-        "        yield from ()\n",
+        "        self._list_processes()\n        yield from sorted(",
+        "        yield from sorted(",
+    ),
+    Rule(
+        "4.2 a kubelet whose first thread is in another network namespace is found",
+        KUBELET,
+        '                if os.readlink(f"{self._proc}/{pid}/task/{task}/ns/net") == space:\n',
+        "                if task is None:\n",
     ),
     Rule(
         "4.2 a socket that is listed under two paths leaves doubt", KUBELET, "        if len(paths) > 1:\n", "        if paths is None:\n"

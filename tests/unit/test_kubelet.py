@@ -19,7 +19,7 @@ from devward.cluster.evidence import Doubt
 from devward.cluster.kubelet import find_kubelet
 from devward.cluster.kubelet_facts import SENTENCES, Kubelet, KubeletDoubt, KubeletScan
 from devward.cluster.vantage import VantageDoubt
-from sim.kubelet_host import PLUGINS, KubeletHost, everybody
+from sim.kubelet_host import HEADING, PLUGINS, KubeletHost, everybody
 from sim.mount_namespace import mount
 from sim.process_namespace import run_in_process_namespace
 
@@ -263,6 +263,31 @@ def test_the_vantage_is_asked_by_default() -> None:
 def test_a_process_that_ends_meanwhile_is_none(host: KubeletHost) -> None:
     host.kubelet()
     (host.proc / "300").mkdir()
+    assert kubelet_of(host.find()).pid == 100
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+def test_a_kubelet_whose_first_thread_sets_up_another_network(host: KubeletHost, *, is_away: bool) -> None:
+    host.kubelet(100)
+    second = host.process(200, "k3s-server", listens=("/data/device-plugins/kubelet.sock",))
+    (second / "ns/net").unlink()
+    (second / "ns/net").symlink_to("net:[4026532222]")
+    if is_away:
+        (second / "net/unix").write_text(HEADING)
+    for task, space in (("200", "net:[4026532222]"), ("201", "net:[4026531840]")):
+        (second / f"task/{task}/ns").mkdir(parents=True)
+        (second / f"task/{task}/ns/net").symlink_to(space)
+    assert doubt(host.find()) == Doubt(KubeletDoubt.SEVERAL, "100 kubelet, 200 k3s-server")
+
+
+def test_what_another_network_s_list_says_of_a_socket_of_ours_is_not_believed(host: KubeletHost) -> None:
+    # Whoever made that network namespace may list there what they like: here the inode of a socket of containerd's.
+    host.kubelet(100)
+    containerd = host.process(300, "containerd", listens=("/run/containerd/containerd.sock",))
+    (containerd / "task/300/ns").mkdir(parents=True)
+    (containerd / "task/300/ns/net").symlink_to("net:[4026531840]")
+    forged = f"/a\n0: 00000002 00000000 00010000 0001 01 {host._inode} /x/device-plugins/kubelet.sock"
+    host.process(400, "python3", network="net:[4026532222]", users=(65534, 65534), listens=(forged,))
     assert kubelet_of(host.find()).pid == 100
 
 

@@ -90,12 +90,17 @@ class _Scan:
         self._commands: dict[int, str] = {}
         #: Processes by network namespace.
         self._spaces: dict[str, list[int]] = {}
+        #: Those that hold a plugin socket.
+        self._found: dict[int, _Process] = {}
+        #: Sockets of processes that were looked at.
+        self._held: dict[int, set[int]] = {}
 
     def run(self) -> Kubelet:
         self._list_processes()
-        processes = [found for space in list(self._spaces) for found in self._holders(space, self._listening(space))]
-        known = {process.pid for process in processes}
-        named = [pid for pid, command in self._commands.items() if command in _ALWAYS and pid not in known]
+        for space in list(self._spaces):
+            self._look_for_holders(space, self._listening(space))
+        processes = list(self._found.values())
+        named = [pid for pid, command in self._commands.items() if command in _ALWAYS and pid not in self._found]
         silent = [f"{pid} {self._commands[pid]}" for pid in named if self._is_roots(pid) and not self._changes_user(pid)]
         if len(processes) > 1:
             raise _DoubtError(KubeletDoubt.SEVERAL, ", ".join(process.text for process in processes[:_NAMED]))
@@ -160,36 +165,44 @@ class _Scan:
                 yield int(inode), os.fsdecode(path)
             return
 
-    def _holders(self, space: str, listening: dict[int, set[str]]) -> list[_Process]:
-        """Return root's processes of a network namespace that hold a plugin socket of it, with the directories of their sockets.
+    def _look_for_holders(self, space: str, listening: dict[int, set[str]]) -> None:
+        """Find root's processes of a network namespace that hold a plugin socket of it, with the directories of their sockets.
 
         A kubelet makes its sockets itself, where it runs, and holds them. What none of root's processes holds is no kubelet's.
         """
         wanted = {inode for inode, paths in listening.items() if any(_PLUGIN_SOCKET.fullmatch(path) for path in paths)}
-        found: list[_Process] = []
         for pid in self._candidates(space) if wanted else ():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 if not self._is_roots(pid):
                     continue
-                process = _Process(pid, self._started(pid), self._commands[pid])
+                process = self._found.get(pid) or _Process(pid, self._started(pid), self._commands[pid])
                 held = self._sockets(pid)
-                if not held & wanted:
+                if not held & wanted or not self._works_in(pid, space):
                     continue
                 for inode in held & listening.keys():
                     self._take(process, listening[inode])
                 wanted -= held
-                found.append(process)
+                self._found[pid] = process
             if not wanted:
-                break
-        return found
+                return
 
     def _candidates(self, space: str) -> Iterator[int]:
-        """Yield the processes of a network namespace, at last those that came since: what listens was asked for after they were listed."""
+        """Yield the processes of a network namespace, at last all others and those that came since the first were listed."""
         # Nearly always it is one of the known programs: then nobody else's descriptors are looked at.
-        seen = list(self._spaces[space])
-        yield from sorted(seen, key=lambda pid: self._commands[pid] not in PROGRAMS)
+        seen = sorted(self._spaces[space], key=lambda pid: self._commands[pid] not in PROGRAMS)
+        yield from seen
         self._list_processes()
-        yield from (pid for pid in self._spaces[space] if pid not in seen)
+        yield from sorted(self._commands.keys() - set(seen), key=lambda pid: self._commands[pid] not in PROGRAMS)
+
+    def _works_in(self, pid: int, space: str) -> bool:
+        """Tell whether a thread of a process is in a network namespace; the first may be in another for a moment, as k3s sets up Pods."""
+        if pid in self._spaces[space]:
+            return True
+        for task in os.listdir(f"{self._proc}/{pid}/task"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if os.readlink(f"{self._proc}/{pid}/task/{task}/ns/net") == space:
+                    return True
+        return False
 
     @staticmethod
     def _take(process: _Process, paths: set[str]) -> None:
@@ -218,6 +231,11 @@ class _Scan:
             return False
 
     def _sockets(self, pid: int) -> set[int]:
+        if pid not in self._held:
+            self._held[pid] = self._read_sockets(pid)
+        return self._held[pid]
+
+    def _read_sockets(self, pid: int) -> set[int]:
         found: set[int] = set()
         directory = f"{self._proc}/{pid}/fd"
         try:

@@ -54,7 +54,7 @@ def _read_all(channel: socket.socket, found: list[tuple[int, str]]) -> bool:
             is_whole = is_whole and not flags & _INTERRUPTED
             if kind == _DONE:
                 return is_whole
-            if kind == _ERROR:
+            if kind == _ERROR and len(body) >= _STATUS.size:
                 status = -_STATUS.unpack_from(body)[0]
                 raise OSError(status, os.strerror(status))
             if kind == _SOCK_DIAG_BY_FAMILY and (one := listening_socket(body)) is not None:
