@@ -287,7 +287,7 @@ def test_what_another_network_s_list_says_of_a_socket_of_ours_is_not_believed(ho
     (containerd / "task/300/ns").mkdir(parents=True)
     (containerd / "task/300/ns/net").symlink_to("net:[4026531840]")
     forged = f"/a\n0: 00000002 00000000 00010000 0001 01 {host._inode} /x/device-plugins/kubelet.sock"
-    host.process(400, "python3", network="net:[4026532222]", users=(65534, 65534), listens=(forged,))
+    host.process(400, "python3", network="net:[4026532222]", users=(65533, 65533), listens=(forged,))
     assert kubelet_of(host.find()).pid == 100
 
 
@@ -495,7 +495,7 @@ def test_a_real_socket_in_the_hosts_own_list() -> None:
 
 
 # --- what anybody may do -------------------------------------------------------------------------------------------------------
-OTHERS = pytest.mark.parametrize("users", [(65534, 65534), (65534, 0), (0, 65534)])
+OTHERS = pytest.mark.parametrize("users", [(65533, 65533), (65533, 0), (0, 65533)])
 
 
 @OTHERS
@@ -518,7 +518,7 @@ def test_a_socket_on_its_way_from_one_process_to_another_is_no_kubelet_s(host: K
 
 def test_the_descriptors_of_others_are_not_looked_at(host: KubeletHost) -> None:
     host.kubelet(100)
-    other = host.process(200, "python3", users=(65534, 65534), listens=("/tmp/x/device-plugins/kubelet.sock",))
+    other = host.process(200, "python3", users=(65533, 65533), listens=("/tmp/x/device-plugins/kubelet.sock",))
     shutil.rmtree(other / "fd")
     (other / "fd").write_text("")
     assert kubelet_of(host.find()).pid == 100

@@ -205,7 +205,7 @@ def test_a_kubelet_shows_by_its_process(host: Host, name: str) -> None:
 
 
 @needs_root
-@pytest.mark.parametrize("users", [(65534, 65534), (65534, 0), (0, 65534)])
+@pytest.mark.parametrize("users", [(65533, 65533), (65533, 0), (0, 65533)])
 def test_what_is_not_root_s_is_no_kubelet(host: Host, users: tuple[int, int]) -> None:
     # The directory in /proc is root's all the same where the process may not be dumped.
     host.process("77", "kubelet", users)
