@@ -508,6 +508,19 @@ def test_what_another_user_runs_is_no_kubelet(host: KubeletHost, command: str, n
     assert kubelet_of(host.find()).pid == 100
 
 
+def test_the_root_of_another_user_namespace_may_run_a_kubelet(host: KubeletHost) -> None:
+    host.kubelet(100)
+    other = host.process(200, "k3s-server", users=(100000, 100000), listens=("/data/device-plugins/kubelet.sock",))
+    (host.proc / "self/ns").mkdir(parents=True)
+    (host.proc / "self/ns/net").symlink_to("net:[1]")
+    (host.proc / "self/ns/user").symlink_to("user:[4026531837]")
+    (other / "ns/user").symlink_to("user:[4026531837]")
+    assert kubelet_of(host.find()).pid == 100
+    (other / "ns/user").unlink()
+    (other / "ns/user").symlink_to("user:[4026532999]")
+    assert doubt(host.find()) == Doubt(KubeletDoubt.SEVERAL, "100 kubelet, 200 k3s-server")
+
+
 def test_a_socket_on_its_way_from_one_process_to_another_is_no_kubelet_s(host: KubeletHost) -> None:
     host.kubelet(100)
     sender = host.process(200, "python3", listens=("/tmp/x/device-plugins/kubelet.sock",))
