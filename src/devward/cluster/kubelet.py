@@ -2,7 +2,8 @@
 
 It is looked for in every network namespace, and so in every container: a kubelet in a container starts Pods that the API server of this
 node does not know. More than one, or two directories with a checkpoint, and it is not known whose word counts. What is not root's says
-nothing: any user can call a process kubelet, and listen at a path that ends as the kubelet's does.
+nothing: any user can call a process kubelet, and listen at a path that ends as the kubelet's does. In another user namespace a process may
+be root's, whatever its user is here.
 
 The directory of device plugins does not follow `--root-dir`. k3s hides its command line, and kubelite takes it from a file; but every
 kubelet listens in `<root>/pod-resources`, too. It makes that socket under a temporary name and renames it (pkg/kubelet/util/util_unix.go in
@@ -92,7 +93,8 @@ class _Scan:
         self._spaces: dict[str, list[int]] = {}
         #: Those that hold a plugin socket.
         self._found: dict[int, _Process] = {}
-        #: Sockets of processes that were looked at.
+        #: Whether processes are root's, and the sockets of those that were looked at.
+        self._are_roots: dict[int, bool] = {}
         self._held: dict[int, set[int]] = {}
 
     def run(self) -> Kubelet:
@@ -216,6 +218,11 @@ class _Scan:
 
     def _is_roots(self, pid: int) -> bool:
         """Tell whether a process is root's; one that has ended is nobody's."""
+        if pid not in self._are_roots:
+            self._are_roots[pid] = self._read_is_roots(pid)
+        return self._are_roots[pid]
+
+    def _read_is_roots(self, pid: int) -> bool:
         try:
             return is_roots(f"{self._proc}/{pid}")
         except OSError as error:
