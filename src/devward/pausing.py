@@ -2,8 +2,8 @@
 
 CLOCK_REALTIME can be set: a step forward must not end a pause that somebody relies on; a step back makes it longer. How much time goes by
 CLOCK_BOOTTIME tells, from the moment on at which this run of the daemon first saw the pause. Where the host's time is behind when the
-daemon starts, the pause lasts too long, at most the longest that can be asked for; what was asked for stays on record, and counts again at
-the next start. Where it is ahead at the start, nothing tells that the pause is not over.
+daemon starts, the pause lasts too long, from that start at most the longest that can be asked for; what was asked for stays on record, and
+counts again at the next start. Where it is ahead at the start, nothing tells that the pause is not over.
 """
 
 from typing import Final

@@ -45,7 +45,9 @@ def sign_of_kubelet(proc: str = "/proc", root: str = "") -> str:
 
 
 def is_roots(process: str) -> bool:
-    """Tell whether a process, by its directory in /proc, is root's or our own user's, as any kubelet is. OSError: that cannot be read.
+    """Tell whether a process, by its directory in /proc, is root's or our own user's, or may be root's in another user namespace.
+
+    A kubelet is one of these. OSError: that cannot be read.
 
     Its real user counts as well as the effective one, which a set-user-ID program changes. The directory's owner tells neither: it is root
     wherever a process may not be dumped (proc(5)), and anybody can see to that.
