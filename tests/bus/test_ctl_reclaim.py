@@ -91,7 +91,8 @@ def test_the_status_of_reclaiming(bus: Bus) -> None:
         assert (await ctl(bus.address, "reclaim", "status", "--json")).json == RECLAIM
         assert "not known now" not in shown
         leaks = RECLAIM["leaks"]
-        made.backend.described = {"reclaim": {**RECLAIM, "leaks": {**leaks, "known": True, "unknown": 2}}}  # type: ignore[dict-item]
+        assert isinstance(leaks, dict)
+        made.backend.described = {"reclaim": {**RECLAIM, "leaks": {**leaks, "known": True, "unknown": 2}}}
         assert "\nOf 2 more vNPUs that is not known now.\n" in (await ctl(bus.address, "reclaim", "status")).output
         made.backend.described = {"reclaim": {**RECLAIM, "leaks": {"known": False, "unknown": 2, "by_card": [], "by_owner": [], "more": 0}}}
         assert "\n\nWhat lies about unused is not known now.\n\n" in (await ctl(bus.address, "reclaim", "status")).output

@@ -171,7 +171,9 @@ def told(owned: OwnedNode, vnpu: Vnpu) -> list[str]:
     path = f"/org/devward/Devward1{name_of(vnpu)}"
     answer = owned.daemon.busctl("--json=short", "call", "org.devward.Devward1", path, "org.devward.Devward1.Vnpu", "Explain").stdout
     explained = json.loads(json.loads(answer)["data"][0])["blocked"]
-    described = owned.daemon.describe()["reclaim"]["blocked"]  # type: ignore[index]
+    reclaiming = owned.daemon.describe()["reclaim"]
+    assert isinstance(reclaiming, dict)
+    described = reclaiming["blocked"]
     assert all(one["text"] for one in explained)
     return [one["reason"] for one in explained] if explained == described else []
 

@@ -40,7 +40,14 @@ def test_what_listens_at_a_path_is_told_with_its_inode(tmp_path: Path) -> None:
         assert not inodes & {os.fstat(other.fileno()).st_ino for other in (silent, abstract)}
 
 
-def test_a_kernel_that_has_no_such_list(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        pytest.param(struct.pack("=IHHIIi", 20, 2, 0, 1, 0, -errno.ENOENT), FileNotFoundError, id="the kernel has no such list"),
+        pytest.param(struct.pack("=IHHIIi", 20, 3, 0x12, 1, 0, 0), BlockingIOError, id="the list changes all the time"),
+    ],
+)
+def test_a_kernel_that_cannot_tell(monkeypatch: pytest.MonkeyPatch, answer: bytes, error: type[OSError]) -> None:
     class Channel:
         def __init__(self, *_: object) -> None: ...
         def __enter__(self) -> "Channel":
@@ -50,27 +57,10 @@ def test_a_kernel_that_has_no_such_list(monkeypatch: pytest.MonkeyPatch) -> None
         def settimeout(self, _: float) -> None: ...
         def send(self, _: bytes) -> None: ...
         def recv(self, _: int) -> bytes:
-            return struct.pack("=IHHIIi", 20, 2, 0, 1, 0, -errno.ENOENT)
+            return answer
 
     monkeypatch.setattr(socket, "socket", Channel)
-    with pytest.raises(FileNotFoundError):
-        listening_sockets()
-
-
-def test_a_list_that_changes_all_the_time_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Channel:
-        def __init__(self, *_: object) -> None: ...
-        def __enter__(self) -> "Channel":
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-        def settimeout(self, _: float) -> None: ...
-        def send(self, _: bytes) -> None: ...
-        def recv(self, _: int) -> bytes:
-            return struct.pack("=IHHIIi", 20, 3, 0x12, 1, 0, 0)
-
-    monkeypatch.setattr(socket, "socket", Channel)
-    with pytest.raises(BlockingIOError):
+    with pytest.raises(error):
         listening_sockets()
 
 
