@@ -27,7 +27,7 @@ def _observer(tree: str) -> HostObserver:
     bundles = BundleScanner(proc=f"{host}/proc", run=f"{host}/run", lib=f"{host}/lib", vantage=_everybody)
     return HostObserver(
         LocalScanner(proc=f"{host}/proc", cgroups=f"{tree}/cgroup", bundles=bundles, vantage=_everybody),
-        functools.partial(find_kubelet, f"{kubelets}/proc", f"{kubelets}/root", vantage=_everybody),
+        lambda deadline: find_kubelet(f"{kubelets}/proc", f"{kubelets}/root", vantage=_everybody, deadline=deadline),
         functools.partial(find_kubeconfig, proc=f"{kubelets}/proc", root=f"{kubelets}/root"),
     )
 

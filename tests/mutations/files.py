@@ -25,6 +25,7 @@ HAMI: Final = "src/devward/cluster/hami.py"
 KEEPING: Final = "src/devward/cluster/keeping.py"
 KUBECONFIG: Final = "src/devward/cluster/kubeconfig.py"
 KUBELET: Final = "src/devward/cluster/kubelet.py"
+KUBELET_SEARCH: Final = "src/devward/cluster/kubelet_search.py"
 SIGNS: Final = "src/devward/cluster/kubelet_signs.py"
 LEDGER: Final = "src/devward/cluster/ledger.py"
 LIFE: Final = "src/devward/cluster/life.py"
@@ -36,6 +37,8 @@ PARTS: Final = "src/devward/cluster/parts.py"
 PODLIST: Final = "src/devward/cluster/podlist.py"
 PODMEMORY: Final = "src/devward/cluster/podmemory.py"
 PODS: Final = "src/devward/cluster/pods.py"
+PROCESS_USERS: Final = "src/devward/cluster/process_users.py"
+UNIX_SOCKETS: Final = "src/devward/cluster/unix_sockets.py"
 READINGS: Final = "src/devward/cluster/readings.py"
 RECOLLECTION: Final = "src/devward/cluster/recollection.py"
 SNAPSHOT: Final = "src/devward/cluster/snapshot.py"
@@ -109,6 +112,7 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     KEEPING: ("test_owners_keeping.py", "test_owners_memory.py"),
     KUBECONFIG: ("test_api_credentials.py", "test_api.py"),
     KUBELET: ("test_kubelet.py",),
+    KUBELET_SEARCH: ("test_kubelet.py",),
     SIGNS: ("test_npu_outfit.py", "test_kubelet.py"),
     LEDGER: ("test_snapshot_gates.py", "test_snapshot_memory.py"),
     LIFE: ("test_local_bundles.py", "test_local.py"),
@@ -120,6 +124,8 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     PODLIST: ("test_pods_podlist.py", "test_pods_claims.py"),
     PODMEMORY: ("test_pods_memory.py",),
     PODS: ("test_pods_claims.py", "test_pods_table.py", "test_pods_reports.py", "test_pods_properties.py"),
+    PROCESS_USERS: ("test_process_users.py", "test_kubelet.py"),
+    UNIX_SOCKETS: ("test_unix_sockets.py",),
     READINGS: ("test_snapshot_gates.py", "test_owners_snapshot.py"),
     RECOLLECTION: (
         "test_snapshot_memory.py",

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import KUBECONFIG, KUBELET, NODE, OWNERS, READINGS, SNAPSHOT, THIS_HOST
+from mutations.files import KUBECONFIG, KUBELET, KUBELET_SEARCH, NODE, OWNERS, PROCESS_USERS, READINGS, SNAPSHOT, THIS_HOST, UNIX_SOCKETS
 from mutations.rule import Rule
 
 
@@ -124,47 +124,92 @@ RULES: Final = (
         "                self._ledger.take_doubt(Source.KUBELET, doubt)\n",
         "                pass\n",
     ),
-    Rule("4.2 two kubelets on the host are found", KUBELET, "        if len(processes) > 1:\n", "        if processes is None:\n"),
-    Rule("4.2 a kubelet that does not listen is found", KUBELET, "        if silent:\n", "        if silent is None:\n"),
+    Rule("4.2 two kubelets on the host are found", KUBELET, "    if len(processes) > 1:\n", "    if processes is None:\n"),
+    Rule("4.2 a kubelet that does not listen is found", KUBELET, "    if silent:\n", "    if silent is None:\n"),
     Rule(
         "4.2 a kubelet that started since the processes were listed is found",
-        KUBELET,
-        "        self._list_processes()\n        yield from sorted(",
-        "        yield from sorted(",
+        KUBELET_SEARCH,
+        "        self._list_processes()\n        yield from ",
+        "        yield from ",
     ),
     Rule(
         "4.2 a kubelet whose first thread is in another network namespace is found",
-        KUBELET,
+        KUBELET_SEARCH,
         '                if os.readlink(f"{self._proc}/{pid}/task/{task}/ns/net") == space:\n',
         "                if task is None:\n",
     ),
-    Rule(
-        "4.2 a socket that is listed under two paths leaves doubt", KUBELET, "        if len(paths) > 1:\n", "        if paths is None:\n"
-    ),
+    Rule("4.2 a socket that is listed under two paths leaves doubt", KUBELET_SEARCH, "    if len(paths) > 1:\n", "    if paths is None:\n"),
     Rule(
         "4.2 a user's listening socket is no kubelet's",
-        KUBELET,
-        "                if not self._is_roots(pid):\n",
-        "                if pid < 0:\n",
+        KUBELET_SEARCH,
+        "is_roots(process) else None\n",
+        "process else None\n",
     ),
-    Rule("4.2 a user's process is no kubelet by its name", KUBELET, "if self._is_roots(pid) and not self._changes_user(pid)]", "]"),
+    Rule(
+        "4.2 a user's socket that root holds is no kubelet's",
+        KUBELET_SEARCH,
+        ".st_uid in users\n",
+        ".st_uid >= 0\n",
+    ),
+    Rule(
+        "4.2 a kubelet in a container with users of its own is found",
+        PROCESS_USERS,
+        " or _is_in_roots_namespace(process)\n",
+        "\n",
+    ),
+    Rule(
+        "4.2 a namespace that a user made has no kubelet",
+        PROCESS_USERS,
+        "                return bool(_UID.unpack(owner)[0] in (0, os.geteuid()))\n",
+        "                return bool(owner)\n",
+    ),
+    Rule(
+        "4.2 where it cannot be told who made a namespace it has a kubelet",
+        PROCESS_USERS,
+        '        return read_all(f"{process}/uid_map", _MAP_SIZE) != read_all(f"{own}/uid_map", _MAP_SIZE)\n',
+        "        return False\n",
+    ),
+    Rule(
+        "4.2 a kubelet that went to another network namespace meanwhile is found",
+        KUBELET_SEARCH,
+        "            self._spaces.setdefault(now, []).append(pid)\n",
+        "            pass\n",
+    ),
+    Rule(
+        "4.2 a search for a kubelet that is not done in time leaves doubt",
+        KUBELET_SEARCH,
+        "        if time.monotonic() > self._deadline:\n",
+        "        if self._deadline < 0:\n",
+    ),
+    Rule(
+        "4.2 a user's process is no kubelet by its name",
+        KUBELET_SEARCH,
+        "if self._roots_users(pid) and not self._changes_user(pid)]",
+        "]",
+    ),
     Rule(
         "4.2 no user's path looks like another's socket",
-        KUBELET,
+        KUBELET_SEARCH,
         "                return listening_sockets()\n",
         "                return []\n",
     ),
     Rule(
+        "4.2 a long list of sockets is asked for twice",
+        UNIX_SOCKETS,
+        "        if is_whole and (parts == 1 or before is not None):\n",
+        "        if is_whole:\n",
+    ),
+    Rule(
         "4.2 what holds the socket is a kubelet, k3s, rke2 or kubelite",
         KUBELET,
-        "        if process.command not in PROGRAMS:\n",
-        "        if process is None:\n",
+        "    if process.command not in PROGRAMS:\n",
+        "    if process is None:\n",
     ),
     Rule(
         "4.2 the kubelet is the same one at the end of its search",
         KUBELET,
-        "        if self._started(process.pid) != process.started:\n",
-        "        if process is None:\n",
+        "    if _has_ended(proc, process):\n",
+        "    if process is None:\n",
     ),
     Rule(
         "4.2 a host that hides processes shows no kubelet",

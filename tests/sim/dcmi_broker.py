@@ -135,10 +135,11 @@ class BrokerHost:
     @property
     def look_begun(self) -> bool:
         """Whether a look has begun, since it was asked last."""
-        begun = self._look.with_suffix(".begun")
-        was = begun.exists()
-        begun.unlink(missing_ok=True)
-        return was
+        try:
+            self._look.with_suffix(".begun").unlink()
+        except FileNotFoundError:
+            return False
+        return True
 
     def start(self, variables: Mapping[str, str], **options: object) -> "subprocess.Popen[bytes]":
         """Start a broker; options are those of the program below."""
@@ -220,7 +221,7 @@ def _scan_container(vdev: int, number: DeviceNumber, runtime: str) -> ScanResult
 
 def _observer_of_container() -> HostObserver:
     """Look at the places of the host, as they are in this container, as if its processes were all there are."""
-    return HostObserver(_scanner_of_container(), lambda: find_kubelet(vantage=everybody))
+    return HostObserver(_scanner_of_container(), lambda deadline: find_kubelet(vantage=everybody, deadline=deadline))
 
 
 def _scan_by(file: Path) -> Callable[[int, DeviceNumber, str], ScanResult]:

@@ -1,5 +1,6 @@
 """A tree that looks like a host's / and /proc, with kubelets in it: processes with names, sockets, and root directories of their own."""
 
+import math
 import os
 import shutil
 from pathlib import Path
@@ -27,9 +28,9 @@ class KubeletHost:
         self.proc.mkdir()
         self._inode = 1000
 
-    def find(self) -> KubeletScan:
+    def find(self, deadline: float = math.inf) -> KubeletScan:
         """Look for its kubelet."""
-        return find_kubelet(str(self.proc), str(self.root), vantage=everybody)
+        return find_kubelet(str(self.proc), str(self.root), vantage=everybody, deadline=deadline)
 
     def directory(self, path: str, *, root: Path | None = None, checkpoint: bool = False) -> Path:
         """Make a directory of the host, or below another root."""
@@ -68,6 +69,8 @@ class KubeletHost:
         for number, path in enumerate(listens, 4):
             self._inode += 1
             (directory / f"fd/{number}").symlink_to(f"socket:[{self._inode}]")
+            # Where the link leads, in /proc: to the socket itself, which is its maker's.
+            (directory / f"fd/socket:[{self._inode}]").touch()
             sockets += f"0000000054426a5d: 00000002 00000000 00010000 0001 01 {self._inode:5} {path}\n"
         for other in self.proc.iterdir():
             if str((other / "ns/net").readlink()) == network:
@@ -77,7 +80,8 @@ class KubeletHost:
     def end(self, pid: int) -> None:
         """Let a process end; what it listened on is gone with it."""
         directory = self.proc / str(pid)
-        held = {str(fd.readlink()).removeprefix("socket:[").removesuffix("]") for fd in (directory / "fd").iterdir()} - {"17"}
+        links = [fd for fd in (directory / "fd").iterdir() if fd.is_symlink()]
+        held = {str(fd.readlink()).removeprefix("socket:[").removesuffix("]") for fd in links} - {"17"}
         shutil.rmtree(directory)
         for listed in self.proc.glob("*/net/unix"):
             lines = listed.read_text().splitlines(keepends=True)

@@ -77,6 +77,6 @@ def observer(base: Path, *, privileged: bool = True) -> HostObserver:
     proc, root = str(base / "kubelets/proc"), str(base / "kubelets/root")
     return HostObserver(
         scanner(base, privileged=privileged),
-        lambda: find_kubelet(proc, root, vantage=vantage),
+        lambda deadline: find_kubelet(proc, root, vantage=vantage, deadline=deadline),
         lambda kubelet: find_kubeconfig(kubelet, proc=proc, root=root),
     )

@@ -7,13 +7,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from devward.cluster import kubelet
+from devward.cluster import kubelet, kubelet_search
 from devward.cluster.checkpoint_file import CheckpointReader
 from devward.cluster.evidence import Doubt
 from devward.cluster.kubelet import find_kubelet
@@ -22,6 +23,7 @@ from devward.cluster.vantage import VantageDoubt
 from sim.kubelet_host import HEADING, PLUGINS, KubeletHost, everybody
 from sim.mount_namespace import mount
 from sim.process_namespace import run_in_process_namespace
+from sim.user_namespace import MAPPED_ROOT, in_roots_namespace, in_users_namespace
 
 STAND_IN = Path(__file__).resolve().parents[1] / "sim/kubelet.py"
 ROOT = "/var/lib/kubelet"
@@ -204,14 +206,14 @@ def test_a_kubelet_that_does_not_hold_its_socket(host: KubeletHost) -> None:
 
 def test_a_kubelet_that_starts_once_the_others_are_listed(host: KubeletHost, monkeypatch: pytest.MonkeyPatch) -> None:
     host.kubelet(100)
-    actual = kubelet.read_all
+    actual = kubelet_search.read_all
 
     def read_all(path: str, limit: int) -> bytes:
         if path.endswith("/net/unix") and not (host.proc / "200").exists():
             host.process(200, "k3s-server", listens=("/data/device-plugins/kubelet.sock",))
         return actual(path, limit)
 
-    monkeypatch.setattr(kubelet, "read_all", read_all)
+    monkeypatch.setattr(kubelet_search, "read_all", read_all)
     assert doubt(host.find()) == Doubt(KubeletDoubt.SEVERAL, "100 kubelet, 200 k3s-server")
 
 
@@ -274,6 +276,7 @@ def test_a_kubelet_whose_first_thread_sets_up_another_network(host: KubeletHost,
     (second / "ns/net").symlink_to("net:[4026532222]")
     if is_away:
         (second / "net/unix").write_text(HEADING)
+    (host.proc / "100/task").mkdir()
     for task, space in (("200", "net:[4026532222]"), ("201", "net:[4026531840]")):
         (second / f"task/{task}/ns").mkdir(parents=True)
         (second / f"task/{task}/ns/net").symlink_to(space)
@@ -362,9 +365,9 @@ def test_too_many_processes(host: KubeletHost, monkeypatch: pytest.MonkeyPatch) 
     host.kubelet(100)
     host.process(200, "other")
     with monkeypatch.context() as patched:
-        patched.setattr(kubelet, "_MAX_PROCESSES", 1)
+        patched.setattr(kubelet_search, "_MAX_PROCESSES", 1)
         assert doubt(host.find()).code == KubeletDoubt.TOO_MANY_PROCESSES
-    monkeypatch.setattr(kubelet, "_MAX_DESCRIPTORS", 1)
+    monkeypatch.setattr(kubelet_search, "_MAX_DESCRIPTORS", 1)
     assert doubt(host.find()).code == KubeletDoubt.TOO_MANY_PROCESSES
 
 
@@ -508,17 +511,81 @@ def test_what_another_user_runs_is_no_kubelet(host: KubeletHost, command: str, n
     assert kubelet_of(host.find()).pid == 100
 
 
-def test_the_root_of_another_user_namespace_may_run_a_kubelet(host: KubeletHost) -> None:
+@needs_root
+@pytest.mark.parametrize(("namespace", "counts"), [(in_roots_namespace, True), (in_users_namespace, False)])
+def test_the_root_of_another_user_namespace_may_run_a_kubelet(
+    host: KubeletHost, namespace: Callable[[str], contextlib.AbstractContextManager[int]], *, counts: bool
+) -> None:
     host.kubelet(100)
-    other = host.process(200, "k3s-server", users=(100000, 100000), listens=("/data/device-plugins/kubelet.sock",))
+    other = host.process(200, "k3s-server", users=(MAPPED_ROOT, MAPPED_ROOT), listens=("/data/device-plugins/kubelet.sock",))
+    for held in (other / "fd").glob("socket:*"):
+        os.chown(held, MAPPED_ROOT, MAPPED_ROOT)
     (host.proc / "self/ns").mkdir(parents=True)
     (host.proc / "self/ns/net").symlink_to("net:[1]")
-    (host.proc / "self/ns/user").symlink_to("user:[4026531837]")
-    (other / "ns/user").symlink_to("user:[4026531837]")
+    (host.proc / "self/ns/user").symlink_to("/proc/self/ns/user")
+    with namespace("idle") as pid:
+        (other / "ns/user").symlink_to(f"/proc/{pid}/ns/user")
+        found = host.find()
+    if counts:
+        assert doubt(found) == Doubt(KubeletDoubt.SEVERAL, "100 kubelet, 200 k3s-server")
+    else:
+        assert kubelet_of(found).pid == 100
+
+
+@needs_root
+def test_a_user_s_socket_that_root_holds_is_no_kubelet_s(host: KubeletHost) -> None:
+    # sudo has its standard input of its user; services take descriptors from anybody.
+    host.kubelet(100)
+    service = host.process(200, "dbus-daemon", listens=("/tmp/x/device-plugins/kubelet.sock",))
+    (held,) = (service / "fd").glob("socket:*")
+    assert doubt(host.find()) == Doubt(KubeletDoubt.SEVERAL, "100 kubelet, 200 dbus-daemon")
+    os.chown(held, 65533, 65533)
     assert kubelet_of(host.find()).pid == 100
-    (other / "ns/user").unlink()
-    (other / "ns/user").symlink_to("user:[4026532999]")
+
+
+def test_a_process_that_went_to_another_network_is_looked_for_there(host: KubeletHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.kubelet(100)
+    second = host.process(200, "k3s-server", network="net:[4026532222]", listens=("/data/device-plugins/kubelet.sock",))
+    sockets = (second / "net/unix").read_text()
+    (second / "net/unix").write_text(HEADING)
+    actual = kubelet_search.read_all
+
+    def read_all(path: str, limit: int) -> bytes:
+        text = actual(path, limit)
+        if path == f"{second}/net/unix" and text == HEADING.encode():
+            (second / "ns/net").unlink()
+            (second / "ns/net").symlink_to("net:[4026532223]")
+            (second / "net/unix").write_text(sockets)
+        return text
+
+    monkeypatch.setattr(kubelet_search, "read_all", read_all)
     assert doubt(host.find()) == Doubt(KubeletDoubt.SEVERAL, "100 kubelet, 200 k3s-server")
+
+
+def test_a_search_that_takes_too_long_is_a_doubt(host: KubeletHost) -> None:
+    host.kubelet(100)
+    assert host.find(deadline=time.monotonic() + 60).kubelet is not None
+    assert doubt(host.find(deadline=time.monotonic() - 1)).code == KubeletDoubt.OUT_OF_TIME
+
+
+def test_descriptors_are_read_once_however_many_networks_there_are(host: KubeletHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.kubelet(100)
+    for number in range(8):
+        host.process(200 + number, "python3", network=f"net:[{number}]")
+        user_s = host.process(
+            300 + number, "python3", network=f"net:[{number}]", users=(65533, 65533), listens=(f"{PLUGINS}/kubelet.sock",)
+        )
+        assert (user_s / "fd").is_dir()
+    listed: list[str] = []
+    actual = os.listdir
+
+    def listdir(path: str) -> list[str]:
+        listed.append(path)
+        return actual(path)
+
+    monkeypatch.setattr(kubelet_search.os, "listdir", listdir)
+    assert kubelet_of(host.find()).pid == 100
+    assert sorted(path for path in listed if path.endswith("/fd")) == sorted(f"{host.proc}/{pid}/fd" for pid in (100, *range(200, 208)))
 
 
 def test_a_socket_on_its_way_from_one_process_to_another_is_no_kubelet_s(host: KubeletHost) -> None:

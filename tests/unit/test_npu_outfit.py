@@ -230,7 +230,7 @@ def test_what_cannot_be_read_counts_as_a_kubelet(host: Host, monkeypatch: pytest
 
     (host.proc / "77").mkdir()
     monkeypatch.setattr(kubelet_signs, "read_all", refuse)
-    assert host.read().kubelet == f"{host.proc}/77/status: Permission denied"
+    assert host.read().kubelet == f"{host.proc}/77/comm: Permission denied"
 
 
 def test_where_nothing_is_pinned_no_kubelet_is_looked_for(host: Host) -> None:

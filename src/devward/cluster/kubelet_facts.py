@@ -19,6 +19,7 @@ class KubeletDoubt(StrEnum):
     HOLDER_UNKNOWN = "kubelet-holder-unknown"
     PROCESS_UNREADABLE = "kubelet-process-unreadable"
     TOO_MANY_PROCESSES = "kubelet-too-many-processes"
+    OUT_OF_TIME = "kubelet-out-of-time"
     CHANGED = "kubelet-changed"
     ROOT_UNKNOWN = "kubelet-root-unknown"
     SEVERAL_ROOTS = "several-kubelet-roots"
@@ -36,6 +37,7 @@ SENTENCES: Final[Mapping[KubeletDoubt, str]] = MappingProxyType(
         KubeletDoubt.HOLDER_UNKNOWN: "Two paths are listed of a socket that a kubelet may hold: somebody's path has a newline in it.",
         KubeletDoubt.PROCESS_UNREADABLE: "Of a process it cannot be read whether it is a kubelet.",
         KubeletDoubt.TOO_MANY_PROCESSES: "There are more processes, or descriptors, than are looked through for a kubelet.",
+        KubeletDoubt.OUT_OF_TIME: "The search for a kubelet took too long: there are too many processes, or the host is too busy.",
         KubeletDoubt.CHANGED: "The kubelet ended, or was restarted, while it was looked at.",
         KubeletDoubt.ROOT_UNKNOWN: "The kubelet's root directory is neither on its command line nor does it listen in pod-resources there.",
         KubeletDoubt.SEVERAL_ROOTS: "The kubelet's command line and its sockets name different root directories.",

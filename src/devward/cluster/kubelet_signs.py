@@ -6,10 +6,10 @@ manages. What is not root's says nothing: anybody can call a process kubelet.
 
 import errno
 import os
-import re
 from typing import Final
 
 from devward.cluster.files import read_all
+from devward.cluster.process_users import is_roots
 
 #: Programs that are or hold a kubelet, by the kernel's name of their first thread (proc(5), /proc/PID/comm).
 PROGRAMS: Final = frozenset({"kubelet", "kubelite", "k3s", "k3s-server", "k3s-agent", "rke2", "rke2-server", "rke2-agent", "hyperkube"})
@@ -18,10 +18,6 @@ CHECKPOINT: Final = "kubelet_internal_checkpoint"
 #: Every kubelet listens there for device plugins, whatever its root directory (k8s.io/kubelet, pkg/apis/deviceplugin/v1beta1/constants.go).
 SOCKET: Final = "/var/lib/kubelet/device-plugins/kubelet.sock"
 _NAME_SIZE: Final = 64
-#: Real and effective user of /proc/PID/status; the name before it is escaped.
-_USERS: Final = re.compile(rb"^Uid:\t([0-9]+)\t([0-9]+)\t", re.MULTILINE)
-#: The list of groups, which may have 65,536, and of processors are in it.
-_STATUS_SIZE: Final = 2 * 1024 * 1024
 _GONE: Final = frozenset({errno.ENOENT, errno.ESRCH})
 _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 
@@ -37,41 +33,18 @@ def sign_of_kubelet(proc: str = "/proc", root: str = "") -> str:
         return SOCKET
     try:
         for entry in os.listdir(proc):
-            if entry.isdecimal() and (name := _name(f"{proc}/{entry}")) in PROGRAMS:
+            if entry.isdecimal() and (name := _name(f"{proc}/{entry}")):
                 return f"process {entry}, {name}"
     except OSError as error:
         return f"{error.filename or proc}: {os.strerror(error.errno or 0)}"
     return ""
 
 
-def is_roots(process: str) -> bool:
-    """Tell whether a process, by its directory in /proc, is root's or our own user's, or may be root's in another user namespace.
-
-    A kubelet is one of these. OSError: that cannot be read.
-
-    Its real user counts as well as the effective one, which a set-user-ID program changes. The directory's owner tells neither: it is root
-    wherever a process may not be dumped (proc(5)), and anybody can see to that.
-    """
-    found = _USERS.search(read_all(f"{process}/status", _STATUS_SIZE))
-    if found is None:
-        raise OSError(errno.EBADMSG, os.strerror(errno.EBADMSG), f"{process}/status")
-    if {int(user) for user in found.groups()} <= {0, os.geteuid()}:
-        return True
-    # A container's root is another user here, and its kubelet is one all the same.
-    try:
-        return os.readlink(f"{process}/ns/user") != os.readlink(f"{os.path.dirname(process)}/self/ns/user")
-    except OSError as error:
-        if error.errno in _GONE:
-            return False
-        raise
-
-
 def _name(process: str) -> str:
-    """Return the name of a process of root's; empty for that of another user, and for one that has ended."""
+    """Return the name of a process of root's that is one of the programs; empty for any other one, and for one that has ended."""
     try:
-        if not is_roots(process):
-            return ""
-        return read_all(f"{process}/comm", _NAME_SIZE).decode("ascii", "replace").rstrip("\n")
+        name = read_all(f"{process}/comm", _NAME_SIZE).decode("ascii", "replace").rstrip("\n")
+        return name if name in PROGRAMS and is_roots(process) else ""
     except OSError as error:
         if error.errno in _GONE:
             return ""

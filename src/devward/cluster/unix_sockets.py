@@ -30,30 +30,37 @@ _STATUS: Final = struct.Struct("=i")
 _SIZE: Final = 64 * 1024
 _MAX_SOCKETS: Final = 200_000
 _SECONDS: Final = 5.0
-_ATTEMPTS: Final = 3
+_ATTEMPTS: Final = 4
 
 
 def listening_sockets() -> list[tuple[int, str]]:
-    """Return inode and path of each socket that listens at a path. OSError: the kernel cannot tell (it may be built without)."""
+    """Return inode and path of each socket that listens at a path. OSError: the kernel cannot tell (it may be built without).
+
+    A long list comes in parts, and the kernel counts its way back to where it was (`unix_diag_dump` in net/unix/diag.c): a socket that is
+    closed between two parts can hide another one. So a long list is asked for twice, and what either has counts.
+    """
+    before: list[tuple[int, str]] | None = None
     for _ in range(_ATTEMPTS):
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as channel:
             channel.settimeout(_SECONDS)
             question = _QUESTION.pack(socket.AF_UNIX, 0, 0, 1 << _TCP_LISTEN, 0, _SHOW_NAME)
             channel.send(_HEADER.pack(_HEADER.size + len(question), _SOCK_DIAG_BY_FAMILY, _REQUEST_AND_DUMP, 1, 0) + question)
             found: list[tuple[int, str]] = []
-            if _read_all(channel, found):
-                return found
+            is_whole, parts = _read_all(channel, found)
+        if is_whole and (parts == 1 or before is not None):
+            return list(dict.fromkeys([*(before or ()), *found]))
+        before = found if is_whole else before
     raise OSError(errno.EAGAIN, "the list of sockets changes all the time")
 
 
-def _read_all(channel: socket.socket, found: list[tuple[int, str]]) -> bool:
-    """Add what the kernel tells until it is done. False: the list changed meanwhile, and may lack one."""
-    is_whole = True
+def _read_all(channel: socket.socket, found: list[tuple[int, str]]) -> tuple[bool, int]:
+    """Add what the kernel tells until it is done, and return in how many parts it did. False: the list changed, and may lack one."""
+    is_whole, parts = True, 0
     while True:
         for kind, flags, body in messages(channel.recv(_SIZE)):
             is_whole = is_whole and not flags & _INTERRUPTED
             if kind == _DONE:
-                return is_whole
+                return is_whole, max(parts, 1)
             if kind == _ERROR and len(body) >= _STATUS.size:
                 status = -_STATUS.unpack_from(body)[0]
                 raise OSError(status, os.strerror(status))
@@ -61,6 +68,7 @@ def _read_all(channel: socket.socket, found: list[tuple[int, str]]) -> bool:
                 found.append(one)
                 if len(found) > _MAX_SOCKETS:
                     raise OSError(errno.EFBIG, f"more than {_MAX_SOCKETS} sockets")
+        parts += 1
 
 
 def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:

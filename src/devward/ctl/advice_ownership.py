@@ -227,6 +227,7 @@ _LOCAL: Final = {
         _REPORT,
     ),
     **_each("kubelet-changed", _ITSELF, _KUBELET),
+    **_each("kubelet-out-of-time", _ITSELF, _UNIT),
     **_each("not-the-host processes-hidden not-privileged proc-unreadable", _UNIT, _BROKER),
     **_each("checkpoint-missing checkpoint-not-registered", _CHECKPOINT, _HAMI),
     **_each("checkpoint-torn", _ITSELF),

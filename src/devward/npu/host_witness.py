@@ -70,24 +70,27 @@ class HostObserver:
     def __init__(
         self,
         scanner: "LocalScanner | None" = None,
-        find: "Callable[[], KubeletScan] | None" = None,
+        find: "Callable[[float], KubeletScan] | None" = None,
         place: "Callable[[Kubelet], str] | None" = None,
     ) -> None:
-        """Use the host's own places, unless others are given. `place` returns where a kubelet's kubeconfig is, or raises ApiError."""
+        """Use the host's own places, unless others are given.
+
+        `find` is given by when it has to be done, by the monotonic clock. `place` returns where a kubelet's kubeconfig is; ApiError.
+        """
         # Loaded when it is needed: the broker is resident, and on many nodes nobody asks.
         from devward.cluster.kubeconfig_place import find_kubeconfig
         from devward.cluster.kubelet import find_kubelet
         from devward.cluster.local import LocalScanner
 
         self._scanner = scanner or LocalScanner()
-        self._find = find or find_kubelet
+        self._find = find or (lambda deadline: find_kubelet(deadline=deadline))
         self._place = place or find_kubeconfig
 
     def look(self, vnpus: tuple[AskedVnpu, ...], runtime: str | None, seconds: float, step: Callable[[str], None]) -> Statement:
         """Look now. What `step` raises is passed on."""
         deadline = time.monotonic() + seconds
         step("the search for the kubelet")
-        kubelet = self._find()
+        kubelet = self._find(deadline)
         kubeconfig = self._placed(kubelet)
         step("the look at the host's processes and containers")
         evidence = self._scanner.look({vnpu.number for vnpu in vnpus}, runtime, deadline=deadline)
