@@ -289,6 +289,7 @@ class Daemon:
             self._audit.flush()
             if self._clock.monotonic() - self._registry.last_pass_monotonic >= devices.SLOW_PASS - 1:
                 self._registry.look_at_everything(Trigger.TIMER)
+            await self._reclaim.keep_house()
             self._publish()
 
     async def _pulse(self) -> None:

@@ -67,6 +67,18 @@ RULES: Final = (
         "if not asked:",
     ),
     Rule("4.6 setting the host's time ends no pause", PAUSING, "(boottime >= self._ends and (", "(True and ("),
+    Rule(
+        "4.6 a pause stays on record until it is over for good",
+        PAUSING,
+        "self._over_since is not None and boottime - self._over_since >= _SETTLED",
+        "self._over_since is not None",
+    ),
+    Rule(
+        "4.6 a pause that a clock ahead hid is not over",
+        PAUSING,
+        "            return 0\n        self._over_since = None\n",
+        "            return 0\n",
+    ),
     Rule("4.5.1 --no-reclaim is heeded", RECLAIM_ROOM, "            no_reclaim=self._no_reclaim,\n", ""),
     Rule("4.6 a damaged state is heeded", RECLAIM_ROOM, "            is_state_damaged=state.pins_in_doubt or bool(self._problem),\n", ""),
     Rule("4.5.6 that devward stops is heeded", RECLAIM_ROOM, "            is_stopping=self._is_stopping,\n", ""),

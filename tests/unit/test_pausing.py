@@ -76,3 +76,32 @@ def test_none_lasts_longer_than_can_be_asked_for_whatever_the_clock_said_at_the_
     assert until(clock, passed=0, set_by=-behind) == MAXIMUM_PAUSE_SECONDS
     assert until(clock, passed=MAXIMUM_PAUSE_SECONDS - 1, set_by=-behind) == 1
     assert until(clock, passed=MAXIMUM_PAUSE_SECONDS, set_by=-behind) == 0
+
+
+def test_one_that_is_over_for_an_hour_does_not_come_back() -> None:
+    clock = PauseClock()
+    assert not clock.is_over_for_good(5000.0)
+    assert until(clock, passed=600) == 0
+    assert [clock.is_over_for_good(5000.0 + passed) for passed in (600, 4199, 4200)] == [False, False, True]
+    # Another one is not over.
+    assert until(clock, passed=5000, pause=NOW + 9000 * SECOND) == 4000
+    assert not clock.is_over_for_good(50000.0)
+    assert until(clock, passed=9000, pause=0) == 0
+    assert not clock.is_over_for_good(50000.0)
+
+
+def test_one_that_a_clock_ahead_hid_is_not_over() -> None:
+    clock = PauseClock()
+    assert until(clock, passed=0, set_by=86400) == 0
+    assert until(clock, passed=100) == 500
+    assert not clock.is_over_for_good(5000.0 + 3700)
+    assert until(clock, passed=3800) == 0
+    assert not clock.is_over_for_good(5000.0 + 3800 + 3599)
+    assert clock.is_over_for_good(5000.0 + 3800 + 3600)
+
+
+def test_one_of_a_clock_years_ahead_is_over_for_good_after_a_week() -> None:
+    clock, asked = PauseClock(), NOW + 3 * 365 * 86400 * SECOND
+    assert until(clock, passed=0, pause=asked) == MAXIMUM_PAUSE_SECONDS
+    assert until(clock, passed=MAXIMUM_PAUSE_SECONDS, pause=asked) == 0
+    assert clock.is_over_for_good(5000.0 + MAXIMUM_PAUSE_SECONDS + 3600)

@@ -682,6 +682,48 @@ def test_a_pause_that_runs_out_breaks_waits(play: Play) -> None:
     play(test)
 
 
+def test_a_pause_that_is_long_over_is_off_the_record(play: Play) -> None:
+    async def kept(desk: Desk) -> bool:
+        await desk.room.keep_house()
+        return desk.remembered.state.reclaim_pause is not None
+
+    async def test(desk: Desk) -> None:
+        await desk.room.actions.pause(request(), 600, "short")
+        clock = desk.scene.clock
+        began = clock.boottime()
+        while clock.boottime() < began + 600:
+            assert await kept(desk)
+            await desk.wait(1)
+        # The daemon is started anew, with a clock that is behind: it is paused again.
+        clock.set_by -= 86400
+        assert desk.started().state is ReclaimState.PAUSED
+        clock.set_by += 86400
+        assert desk.started().state is not ReclaimState.PAUSED
+        over = clock.boottime()
+        while clock.boottime() < over + 3600:
+            assert await kept(desk)
+            await desk.wait(1)
+        assert not await kept(desk)
+        clock.set_by -= 86400
+        assert desk.started().state is not ReclaimState.PAUSED
+
+    play(test)
+
+
+def test_a_pause_that_is_asked_for_once_another_is_long_over_stays_on_record(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.room.actions.pause(request(), 60, "short")
+        await desk.wait(70)
+        assert desk.room.paused_until_usec == 0
+        await desk.room.actions.pause(request(), 600, "again")
+        await desk.room.keep_house()
+        pause = desk.remembered.state.reclaim_pause
+        assert pause is not None
+        assert (pause.reason, desk.room.state) == ("again", ReclaimState.PAUSED)
+
+    play(test)
+
+
 def test_pins_that_may_be_missing_stop_all_until_an_administrator_enforces(play: Play) -> None:
     async def test(desk: Desk) -> None:
         desk.remembered.state = replace(desk.remembered.state, pins_in_doubt=True)

@@ -16,7 +16,7 @@ from devward.npu.room import NpuRoom
 from devward.pausing import PauseClock
 from devward.reasons import Reason
 from devward.reclaim.actions import ReclaimActions
-from devward.remembered import Remembered
+from devward.remembered import Remembered, without_reclaim_pause
 from devward.text import printable
 from devward.worker import Worker, WorkerHung
 
@@ -404,6 +404,13 @@ class ReclaimRoom:
     def reclaimed(self, gone: "Gone", phy: int) -> None:
         """A vNPU was destroyed."""
         self._on_reclaimed(gone.was.vdev, phy, gone.was.template, gone.request_id)
+
+    async def keep_house(self) -> None:
+        """Take a pause off the record that is over for good: with a clock that is behind at the next start it would begin anew."""
+        pause = self._remembered.state.reclaim_pause
+        if pause is None or self.paused_until_usec or not self._pause_clock.is_over_for_good(self._clock.boottime()):
+            return
+        await self._remembered.update(without_reclaim_pause)
 
     def cycle_ended(self) -> None:
         """A look was taken in, and what came of it is done."""
