@@ -78,8 +78,34 @@ def test_another_reason_is_told_and_the_same_one_after_a_wait_is_not() -> None:
     assert len(teller.look(claims=(RUNNING,))) == 1
 
 
-def test_what_is_used_or_waits_is_no_refusal() -> None:
-    assert [Teller(vnpus=(vnpu_of(100, use=Use.IN_USE),)).look() for _ in range(3)] == [[]] * 3
+def test_what_only_the_driver_calls_used_is_told() -> None:
+    teller = Teller(vnpus=(vnpu_of(100, use=Use.IN_USE),))
+    assert teller.look() == [], "it may be for a moment"
+    (stay,) = teller.look()
+    assert (stay.verdict, stay.reason, stay.vdevs) == (Verdict.IN_USE, "driver-says-used", (100,))
+    assert stay.sentence.endswith("No Pod has its NPU, and no container is known to name either.")
+    assert [teller.look() for _ in range(3)] == [[]] * 3
+
+
+USED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {"claims": (RUNNING,)}),
+    ({}, {"claims": (claim(standing=Standing.UNKNOWN),)}),
+    ({"card_named_by": "a container"}, {}),
+    ({"holders": frozenset({"moby/1"})}, {}),
+    ({}, {"unknowns": (unknown(),)}),
+    ({}, {"snapshot": None}),
+    ({"card": "p007"}, {}),
+]
+
+
+@pytest.mark.parametrize(("vnpu", "look"), USED)
+def test_what_somebody_may_use_is_no_refusal(vnpu: dict[str, Any], look: dict[str, Any]) -> None:
+    teller = Teller(vnpus=(vnpu_of(100, use=Use.IN_USE, **vnpu),))
+    assert [teller.look(**look) for _ in range(3)] == [[]] * 3
+    assert teller.desk.judgements["v0100"].verdict is Verdict.IN_USE
+
+
+def test_what_waits_is_no_refusal() -> None:
     teller = Teller()
     assert [teller.look() for _ in range(12)] == [[]] * 12
 

@@ -2,8 +2,11 @@
 
 A vNPU is told of when two looks, one after the other, refuse it for the same reason: one that is just being made for a container, or is
 about to go, is refused for a moment and is not worth a record. It is told of again when it stays for another reason. That it waited
-meanwhile is no other reason, or a Pod that fails every five minutes would fill the journal. What is refused since something of the node is
-unknown, or since Pods were not listed, is not told here: that is of every vNPU, and has records of its own.
+meanwhile is no other reason, or a Pod that fails every five minutes would fill the journal.
+
+One that is in use is told of only where the driver alone says so: its mark may have stayed behind, and nothing else would ever tell why
+that vNPU is not reclaimed. What is refused since something of the node is unknown, or since Pods were not listed, is not told here: that
+is of every vNPU, and has records of its own.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,12 +15,14 @@ from types import MappingProxyType
 from typing import Final
 
 from devward.cluster.claims import Standing
-from devward.reclaim.look import Look
+from devward.reclaim.look import Look, VnpuFacts
 from devward.reclaim.reasons import Verdict
+from devward.reclaim.shield import standing
 from devward.reclaim.verdict import Judgement
 
-#: Nobody is refused anything by a vNPU that is used, nor by one that waits its time.
+#: Nobody is refused anything by a vNPU that waits its time, nor by one that a Pod or a container is known to use.
 _REFUSED: Final = frozenset({Verdict.PINNED, Verdict.OWNED, Verdict.PROTECTED, Verdict.UNKNOWN, Verdict.UNMANAGED, Verdict.DEFERRED})
+_NOBODY_KNOWN: Final = "No Pod has its NPU, and no container is known to name either."
 #: Pods that are named.
 _MAX_PODS: Final = 8
 
@@ -47,7 +52,8 @@ class Stay:
 
 def see(memory: Memory, look: Look, judgements: Mapping[str, Judgement]) -> tuple[Memory, tuple[Stay, ...]]:
     """Return what stays by the verdicts of a look and is to be told, and what to remember for the next look."""
-    refused = {_key(one): one for one in judgements.values() if _is_refused(one, look)}
+    vnpus = {vnpu.name: vnpu for vnpu in look.vnpus}
+    refused = {_key(one): one for one in judgements.values() if _is_refused(one, vnpus.get(one.name), look)}
     fresh = [one for key, one in refused.items() if memory.seen.get(key) == one.reason and memory.told.get(key) != one.reason]
     present = {_key(one) for one in judgements.values()}
     told = {key: reason for key, reason in memory.told.items() if key in present} | {_key(one): one.reason for one in fresh}
@@ -58,10 +64,20 @@ def _key(judgement: Judgement) -> str:
     return judgement.identity or judgement.name
 
 
-def _is_refused(judgement: Judgement, look: Look) -> bool:
+def _is_refused(judgement: Judgement, vnpu: VnpuFacts | None, look: Look) -> bool:
+    if judgement.verdict is Verdict.IN_USE:
+        return vnpu is not None and _is_nobody_known(vnpu, look)
     if judgement.verdict is Verdict.UNKNOWN and (look.snapshot is None or not look.snapshot.is_node_known):
         return False
     return judgement.verdict in _REFUSED
+
+
+def _is_nobody_known(vnpu: VnpuFacts, look: Look) -> bool:
+    """Tell whether no Pod has the card of a vNPU, and no container names either, as far as all of that is known."""
+    card = look.card(vnpu.card)
+    if look.snapshot is None or not look.snapshot.is_node_known or card is None:
+        return False
+    return standing(vnpu, card) in (Standing.CANDIDATE, Standing.NONE) and not vnpu.card_named_by and not vnpu.holders
 
 
 def _grouped(fresh: Iterable[Judgement], look: Look) -> Iterable[Stay]:
@@ -72,7 +88,8 @@ def _grouped(fresh: Iterable[Judgement], look: Look) -> Iterable[Stay]:
         first = members[0]
         vdevs = tuple(sorted(one.vdev for one in members))
         pods = _protecting(card, look) if first.verdict is Verdict.PROTECTED else ()
-        yield Stay(card, first.verdict, reason, first.sentence, vdevs, pods)
+        sentence = f"{first.sentence} {_NOBODY_KNOWN}" if first.verdict is Verdict.IN_USE else first.sentence
+        yield Stay(card, first.verdict, reason, sentence, vdevs, pods)
 
 
 def _protecting(name: str, look: Look) -> tuple[str, ...]:
