@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from sim.api_faults import status
-from sim.daemon_process import wait_for
+from sim.daemon_process import DaemonProcess, wait_for
 from sim.dcmi_broker import BrokerHost
 from sim.dcmi_simulator import DcmiSimulator, Vnpu
 from sim.npu_node import NpuNode
@@ -21,6 +21,16 @@ pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a mount 
 
 #: Every rule is the default one; only how long things take is less.
 CONFIG = "[reclaim]\ngrace = 4\ninterval = 1\n"
+#: A devwardd with the host's time set by so many seconds, that keeps house twice a second, and in which an hour lasts a second.
+SET_BY = """
+import sys
+from devward import __main__, app, clock, pausing
+by, real = int(sys.argv.pop(1)) * 10**6, clock.Clock.realtime_usec
+clock.Clock.realtime_usec = lambda self: real(self) + by
+app.HOUSEKEEPING = 0.5
+pausing._SETTLED = 1.0
+sys.exit(__main__.main())
+"""
 
 
 @pytest.fixture
@@ -330,3 +340,27 @@ def test_who_asks_for_the_contrary_while_one_is_destroyed_is_answered_when_that_
     assert not is_there(owned, orphan)
     assert is_there(owned, kept)
     assert daemon.events("action", DEVWARD_MEMBER="Pin", DEVWARD_OUTCOME="failure")[0]["DEVWARD_REASON"] == ["vnpu-destroyed"]
+
+
+# --- a pause and the clock ------------------------------------------------------------------------------------------------
+def test_a_pause_that_is_long_over_does_not_come_back_with_a_clock_that_is_behind(tmp_path: Path) -> None:
+    def until() -> int:
+        return int(str(daemon.get("", "Manager", "ReclaimPausedUntilUSec")))
+
+    def saved() -> object:
+        return json.loads((daemon.state / "state.json").read_text())["reclaim_pause"]
+
+    with DaemonProcess(tmp_path) as daemon:
+        daemon.start(program=("-c", SET_BY, "0"))
+        daemon.call("PauseReclaim", "tst", "2", "a moment", "0")
+        assert saved() is not None
+        wait_for(lambda: saved() is None, what="a record without the pause")
+        assert until() == 0
+        daemon.stop()
+        daemon.start(program=("-c", SET_BY, "-3600"))
+        assert until() == 0
+        daemon.call("PauseReclaim", "tst", "600", "the rack is moved", "0")
+        asked = until()
+        daemon.stop()
+        daemon.start(program=("-c", SET_BY, "-3600"))
+        assert until() == asked
