@@ -82,8 +82,8 @@ def _without(digests: Mapping[str, tuple[str, ...]], path: str) -> Mapping[str, 
 def with_bounded_pause(state: State, now_usec: int) -> State:
     """Return the state with a pause of repairs that ends within the longest that can be asked for, whatever the clock said when it began.
 
-    That of reclaiming is bounded where it is looked at (pausing.py): it stays on record until when it was asked for, as the clock may be
-    behind now and right at the next start.
+    That of reclaiming is bounded where it is looked at (pausing.py): it stays on record as it was asked for until it is long over, as the
+    clock may be behind now and right at the next start.
     """
     latest = now_usec + MAXIMUM_PAUSE_SECONDS * 1_000_000
     pause = state.cdi_pause

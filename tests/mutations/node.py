@@ -2,7 +2,19 @@
 
 from typing import Final
 
-from mutations.files import KUBECONFIG, KUBELET, KUBELET_SEARCH, NODE, OWNERS, PROCESS_USERS, READINGS, SNAPSHOT, THIS_HOST, UNIX_SOCKETS
+from mutations.files import (
+    KUBECONFIG,
+    KUBELET,
+    KUBELET_SEARCH,
+    NODE,
+    OWNERS,
+    PROCESS_USERS,
+    READINGS,
+    SIGNS,
+    SNAPSHOT,
+    THIS_HOST,
+    UNIX_SOCKETS,
+)
 from mutations.rule import Rule
 
 
@@ -135,15 +147,15 @@ RULES: Final = (
     Rule(
         "4.2 a kubelet whose first thread is in another network namespace is found",
         KUBELET_SEARCH,
-        '                if os.readlink(f"{self._proc}/{pid}/task/{task}/ns/net") == space:\n',
-        "                if task is None:\n",
+        '        return any(self._space_of(f"{pid}/task/{thread}") == space for thread in threads)\n',
+        "        return bool(threads) and not threads\n",
     ),
     Rule("4.2 a socket that is listed under two paths leaves doubt", KUBELET_SEARCH, "    if len(paths) > 1:\n", "    if paths is None:\n"),
     Rule(
         "4.2 a user's listening socket is no kubelet's",
-        KUBELET_SEARCH,
-        "is_roots(process) else None\n",
-        "process else None\n",
+        PROCESS_USERS,
+        "    return users if users <= {0, os.geteuid()} or _is_in_roots_namespace(process) else None\n",
+        "    return users\n",
     ),
     Rule(
         "4.2 a user's socket that root holds is no kubelet's",
@@ -154,8 +166,8 @@ RULES: Final = (
     Rule(
         "4.2 a kubelet in a container with users of its own is found",
         PROCESS_USERS,
-        " or _is_in_roots_namespace(process)\n",
-        "\n",
+        " or _is_in_roots_namespace(process) else None\n",
+        " else None\n",
     ),
     Rule(
         "4.2 a namespace that a user made has no kubelet",
@@ -172,8 +184,38 @@ RULES: Final = (
     Rule(
         "4.2 a kubelet that went to another network namespace meanwhile is found",
         KUBELET_SEARCH,
-        "            self._spaces.setdefault(now, []).append(pid)\n",
-        "            pass\n",
+        "                self._moved(task, now)\n",
+        "                pass\n",
+    ),
+    Rule(
+        "4.2 a kubelet that went back to its network namespace meanwhile is found",
+        KUBELET_SEARCH,
+        "        for task in self._movers:\n",
+        "        for task in ():\n",
+    ),
+    Rule(
+        "4.2 a kubelet whose threads alone are in its network namespace is found",
+        KUBELET_SEARCH,
+        "            for task in (name, *self._threads(int(name))):\n",
+        "            for task in (name,):\n",
+    ),
+    Rule(
+        "4.2 where none of root's works nobody's list is read",
+        KUBELET_SEARCH,
+        '        if all(self._roots_users(int(task.partition("/")[0])) is None for task in self._spaces[space]):\n',
+        "        if not self._spaces[space]:\n",
+    ),
+    Rule(
+        "4.2 a process that cannot be looked at leaves doubt",
+        KUBELET_SEARCH,
+        ' or (error.errno in _REAPED and not os.path.lexists(f"{self._proc}/{task}")):\n',
+        " or error.errno in _REAPED:\n",
+    ),
+    Rule(
+        "4.2 where processes are hidden one may be a kubelet",
+        SIGNS,
+        '        if "1" not in entries:\n',
+        "        if not entries:\n",
     ),
     Rule(
         "4.2 a search for a kubelet that is not done in time leaves doubt",

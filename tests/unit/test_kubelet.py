@@ -1,6 +1,8 @@
 """Which process is the kubelet: found by its socket in every namespace, and refused as soon as it might be another one."""
 
 import contextlib
+import errno
+import itertools
 import os
 import shutil
 import socket
@@ -268,10 +270,11 @@ def test_a_process_that_ends_meanwhile_is_none(host: KubeletHost) -> None:
     assert kubelet_of(host.find()).pid == 100
 
 
+@pytest.mark.parametrize("name", ["k3s-server", "kind"])
 @pytest.mark.parametrize("is_away", [True, False])
-def test_a_kubelet_whose_first_thread_sets_up_another_network(host: KubeletHost, *, is_away: bool) -> None:
+def test_a_kubelet_whose_first_thread_sets_up_another_network(host: KubeletHost, name: str, *, is_away: bool) -> None:
     host.kubelet(100)
-    second = host.process(200, "k3s-server", listens=("/data/device-plugins/kubelet.sock",))
+    second = host.process(200, name, listens=("/data/device-plugins/kubelet.sock",))
     (second / "ns/net").unlink()
     (second / "ns/net").symlink_to("net:[4026532222]")
     if is_away:
@@ -280,7 +283,7 @@ def test_a_kubelet_whose_first_thread_sets_up_another_network(host: KubeletHost,
     for task, space in (("200", "net:[4026532222]"), ("201", "net:[4026531840]")):
         (second / f"task/{task}/ns").mkdir(parents=True)
         (second / f"task/{task}/ns/net").symlink_to(space)
-    assert doubt(host.find()) == Doubt(KubeletDoubt.SEVERAL, "100 kubelet, 200 k3s-server")
+    assert doubt(host.find()) == Doubt(KubeletDoubt.SEVERAL, f"100 kubelet, 200 {name}")
 
 
 def test_what_another_network_s_list_says_of_a_socket_of_ours_is_not_believed(host: KubeletHost) -> None:
@@ -560,6 +563,96 @@ def test_a_process_that_went_to_another_network_is_looked_for_there(host: Kubele
 
     monkeypatch.setattr(kubelet_search, "read_all", read_all)
     assert doubt(host.find()) == Doubt(KubeletDoubt.SEVERAL, "100 kubelet, 200 k3s-server")
+
+
+@pytest.mark.parametrize("name", ["kind", "k3s-server"])
+def test_a_process_that_comes_back_to_its_network_is_looked_for_there(
+    host: KubeletHost, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    # While its sockets are read it is in the first one's network; only its first thread is where it is known by its threads.
+    own, other = "net:[4026532222]", "net:[4026531840]"
+    host.kubelet(100)
+    second = host.process(200, name, network=own, listens=("/data/device-plugins/kubelet.sock",))
+    whole = (second / "net/unix").read_bytes()
+    places, texts = itertools.chain([own, other], itertools.repeat(own)), itertools.chain([HEADING.encode()], itertools.repeat(whole))
+    readlink, read_all = os.readlink, kubelet_search.read_all
+    monkeypatch.setattr(kubelet_search.os, "readlink", lambda path: next(places) if path == f"{second}/ns/net" else readlink(path))
+    monkeypatch.setattr(
+        kubelet_search, "read_all", lambda path, limit: next(texts) if path == f"{second}/net/unix" else read_all(path, limit)
+    )
+    assert doubt(host.find()) == Doubt(KubeletDoubt.SEVERAL, f"100 kubelet, 200 {name}")
+
+
+def test_a_process_that_never_stays_in_one_network_is_a_doubt(host: KubeletHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.kubelet(100)
+    second = host.process(200, "kind", network="net:[1]")
+    readlink, number = os.readlink, itertools.count(1)
+    monkeypatch.setattr(
+        kubelet_search.os, "readlink", lambda path: f"net:[{next(number)}]" if path == f"{second}/ns/net" else readlink(path)
+    )
+    assert doubt(host.find()) == Doubt(KubeletDoubt.CHANGED, "200")
+
+
+def test_a_kubelet_one_of_whose_threads_alone_is_in_its_network(host: KubeletHost) -> None:
+    host.kubelet(100)
+    second = host.process(200, "k3s-server", network="net:[4026532222]", listens=("/data/device-plugins/kubelet.sock",))
+    thread = second / "task/201"
+    thread.mkdir(parents=True)
+    for name in ("ns", "net"):
+        (second / name).rename(thread / name)
+        (second / name).mkdir()
+    (second / "ns/net").symlink_to("net:[4026531840]")
+    (second / "net/unix").write_text(HEADING)
+    assert doubt(host.find()) == Doubt(KubeletDoubt.SEVERAL, "100 kubelet, 200 k3s-server")
+
+
+@needs_root
+def test_what_listens_where_only_users_work_is_not_read(host: KubeletHost) -> None:
+    # As many sockets as they like, also such as are listed in no form that is known.
+    host.kubelet(100)
+    user_s = host.process(200, "python3", network="net:[4026532222]", users=(65533, 65533))
+    (user_s / "net/unix").unlink()
+    (user_s / "net/unix").mkdir()
+    assert kubelet_of(host.find()).pid == 100
+    (user_s / "status").write_text(f"Name:\tpython3\nUid:\t{os.getuid()}\t{os.geteuid()}\t0\t0\n")
+    assert doubt(host.find()).code == KubeletDoubt.PROCESS_UNREADABLE
+
+
+@pytest.mark.parametrize(
+    ("error", "gone", "pid"), [(errno.EACCES, True, 100), (errno.EACCES, False, None), (errno.EPERM, True, 100), (errno.EIO, True, None)]
+)
+def test_a_process_that_is_reaped_while_it_is_looked_at(
+    host: KubeletHost, monkeypatch: pytest.MonkeyPatch, error: int, pid: int | None, *, gone: bool
+) -> None:
+    host.kubelet(100)
+    other = host.process(200, "sleep")
+    actual = os.readlink
+
+    def readlink(path: str) -> str:
+        if path == f"{other}/ns/net":
+            if gone and other.exists():
+                shutil.rmtree(other)
+            raise OSError(error, os.strerror(error), path)
+        return actual(path)
+
+    monkeypatch.setattr(kubelet_search.os, "readlink", readlink)
+    found = host.find()
+    assert (found.kubelet.pid if found.kubelet else None) == pid
+
+
+def test_a_network_that_ends_while_its_list_is_opened(host: KubeletHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.kubelet(100)
+    other = host.process(200, "sleep", network="net:[4026532222]")
+    actual = kubelet_search.read_all
+
+    def read_all(path: str, limit: int) -> bytes:
+        if path == f"{other}/net/unix":
+            shutil.rmtree(other)
+            raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), path)
+        return actual(path, limit)
+
+    monkeypatch.setattr(kubelet_search, "read_all", read_all)
+    assert kubelet_of(host.find()).pid == 100
 
 
 def test_a_search_that_takes_too_long_is_a_doubt(host: KubeletHost) -> None:

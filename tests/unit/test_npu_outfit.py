@@ -1,6 +1,7 @@
 """What a host has of the nodes and files that containers with an NPU need, read from a scratch host."""
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -25,6 +26,7 @@ class Host:
         for directory in (self.root, self.devices, self.sysfs / "dev/char", self.proc / "net"):
             directory.mkdir(parents=True)
         (self.proc / "net/unix").write_text("Num       RefCount Protocol Flags    Type St Inode Path\n")
+        self.process("1", "systemd")
 
     def node(self, name: str, minor: int, kernel_name: str | None = None) -> None:
         path = self.devices / name
@@ -198,7 +200,7 @@ def test_what_is_neither_file_nor_directory_is_not_mounted(host: Host) -> None:
 # --- a kubelet --------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["kubelet", "k3s-server", "kubelite"])
 def test_a_kubelet_shows_by_its_process(host: Host, name: str) -> None:
-    for pid, comm in (("1", "systemd"), ("77", name), ("self", "kubelet")):
+    for pid, comm in (("77", name), ("self", "kubelet")):
         host.process(pid, comm)
     (host.proc / "78").mkdir()  # ended since it was listed
     assert host.read().kubelet == f"process 77, {name}"
@@ -231,6 +233,12 @@ def test_what_cannot_be_read_counts_as_a_kubelet(host: Host, monkeypatch: pytest
     (host.proc / "77").mkdir()
     monkeypatch.setattr(kubelet_signs, "read_all", refuse)
     assert host.read().kubelet == f"{host.proc}/77/comm: Permission denied"
+
+
+def test_where_processes_are_hidden_one_may_be_a_kubelet(host: Host) -> None:
+    shutil.rmtree(host.proc / "1")
+    host.process("500", "devwardd")
+    assert host.read().kubelet == f"{host.proc}: processes are hidden"
 
 
 def test_where_nothing_is_pinned_no_kubelet_is_looked_for(host: Host) -> None:

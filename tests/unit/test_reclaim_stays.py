@@ -92,6 +92,8 @@ USED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"claims": (claim(standing=Standing.UNKNOWN),)}),
     ({"card_named_by": "a container"}, {}),
     ({"holders": frozenset({"moby/1"})}, {}),
+    ({"host": Finding.HELD}, {}),
+    ({"descriptors": Finding.HELD}, {}),
     ({}, {"unknowns": (unknown(),)}),
     ({}, {"snapshot": None}),
     ({"card": "p007"}, {}),
@@ -103,6 +105,16 @@ def test_what_somebody_may_use_is_no_refusal(vnpu: dict[str, Any], look: dict[st
     teller = Teller(vnpus=(vnpu_of(100, use=Use.IN_USE, **vnpu),))
     assert [teller.look(**look) for _ in range(3)] == [[]] * 3
     assert teller.desk.judgements["v0100"].verdict is Verdict.IN_USE
+
+
+def test_one_that_is_used_from_time_to_time_is_told_of_once_for_each_reason() -> None:
+    idle, used = (vnpu_of(100, pin=PinHold.PINNED),), (vnpu_of(100, pin=PinHold.PINNED, use=Use.IN_USE),)
+    teller = Teller(vnpus=idle)
+    told = [stay.reason for _ in range(6) for vnpus in (idle, idle, used, used) for stay in teller.look(vnpus=vnpus)]
+    assert told == ["pinned", "driver-says-used"]
+    # Another vNPU is another one.
+    other = (vnpu_of(100, identity="another", use=Use.IN_USE),)
+    assert [stay.reason for _ in range(3) for stay in teller.look(vnpus=other)] == ["driver-says-used"]
 
 
 def test_what_waits_is_no_refusal() -> None:

@@ -1,25 +1,30 @@
 """Which of root's processes listen as a kubelet does, in every network namespace, and which are called a kubelet and do not listen.
 
 Each process is listed once, and each one's descriptors are read once, however many network namespaces there are; and others' than root's
-never: what is not root's says nothing, for any user can call a process kubelet, and listen at a path that ends as the kubelet's does.
+never: what is not root's says nothing, for any user can call a process kubelet, and listen at a path that ends as the kubelet's does. So
+what listens is asked only in network namespaces in which a process of root's works.
+
+A process of the programs that are kubelets is in the network namespaces of all its threads: the first thread of k3s may be in a Pod's for
+a moment, which it sets up.
 """
 
 import contextlib
 import errno
+import functools
 import math
 import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from devward.cluster.evidence import Doubt
 from devward.cluster.files import read_all, read_start
 from devward.cluster.kubelet_facts import KubeletDoubt
 from devward.cluster.kubelet_signs import PROGRAMS
-from devward.cluster.process_users import Users, is_roots, users_of
+from devward.cluster.process_users import Users, roots_users
 from devward.cluster.unix_sockets import listening_sockets
 
 KUBELET: Final = "kubelet"
@@ -32,10 +37,16 @@ _PLUGIN_SOCKET: Final = re.compile(r"(/.*/device-plugins)/kubelet\.sock")
 _RESOURCES_SOCKET: Final = re.compile(r"(/.*)/pod-resources/[^/]+")
 _SOCKET: Final = re.compile(r"socket:\[([0-9]+)\]")
 
-GONE: Final = frozenset({errno.ENOENT, errno.ESRCH})
+T = TypeVar("T")
+
+_GONE: Final = frozenset({errno.ENOENT, errno.ESRCH})
+#: What the kernel says, besides, of a process that was reaped since its directory was found (fs/proc/base.c, fs/proc/namespaces.c).
+_REAPED: Final = frozenset({errno.EACCES, errno.EPERM})
 _MAX_PROCESSES: Final = 100_000
 _MAX_DESCRIPTORS: Final = 100_000
 _MAX_SOCKETS_SIZE: Final = 16 * 1024 * 1024
+#: How often processes may be seen to go over to another network namespace.
+_MAX_MOVES: Final = 1000
 #: Names in a subject.
 NAMED: Final = 20
 
@@ -74,18 +85,21 @@ class KubeletSearch:
         self._proc = proc
         self._deadline = deadline
         self._commands: dict[int, str] = {}
-        #: Processes by network namespace, and what listens there: paths by inode.
-        self._spaces: dict[str, list[int]] = {}
+        #: Tasks by network namespace, as paths below /proc that begin with the process; and what listens there: paths by inode.
+        self._spaces: dict[str, list[str]] = {}
         self._listening: dict[str, dict[int, set[str]]] = {}
+        #: Tasks that went over to another network namespace meanwhile, and how often that was seen.
+        self._movers: set[str] = set()
+        self._moves = 0
         #: Whose processes are; None: another user's.
         self._users: dict[int, Users | None] = {}
 
     def run(self) -> tuple[list[Process], list[str]]:
         """Return those that hold a plugin socket, and those, for people, that do not and yet are kubelets by name. DoubtError, OSError."""
         self._list_processes()
-        while unseen := self._spaces.keys() - self._listening.keys():
-            for space in unseen:
-                self._listening[space] = self._listed(space)
+        while unlisted := self._unlisted():
+            for space in unlisted:
+                self._list_sockets(space)
         found = self._holders()
         named = [pid for pid, command in self._commands.items() if command in _ALWAYS and pid not in found]
         silent = [f"{pid} {self._commands[pid]}" for pid in named if self._roots_users(pid) and not self._changes_user(pid)]
@@ -102,25 +116,52 @@ class KubeletSearch:
             if int(name) in self._commands:
                 continue
             self._keep_time()
-            try:
-                space = os.readlink(f"{self._proc}/{name}/ns/net")
-                command = read_start(f"{self._proc}/{name}/comm", 64)
-            except OSError as error:
-                if error.errno in GONE:
-                    continue
-                raise DoubtError(KubeletDoubt.PROCESS_UNREADABLE, name, error.errno or 0) from None
-            self._spaces.setdefault(space, []).append(int(name))
+            if (command := self._of(name, functools.partial(read_start, f"{self._proc}/{name}/comm", 64))) is None:
+                continue
             self._commands[int(name)] = command.removesuffix(b"\n").decode(errors="backslashreplace")
+            for task in (name, *self._threads(int(name))):
+                if (space := self._space_of(task)) is not None:
+                    self._spaces.setdefault(space, []).append(task)
 
-    def _listed(self, space: str) -> dict[int, set[str]]:
-        """Return the paths of what listens in one network namespace, by inode; nothing where its last process has ended.
+    def _threads(self, pid: int) -> list[str]:
+        """Return the threads of a process that is a kubelet by its name; none of others'."""
+        if self._commands[pid] not in PROGRAMS:
+            return []
+        return [f"{pid}/task/{thread}" for thread in self._of(str(pid), lambda: os.listdir(f"{self._proc}/{pid}/task")) or ()]
+
+    def _space_of(self, task: str) -> str | None:
+        return self._of(task, lambda: os.readlink(f"{self._proc}/{task}/ns/net"))
+
+    def _of(self, task: str, read: Callable[[], T]) -> T | None:
+        """Return what is read of a task; None: it has ended. DoubtError: it cannot be read."""
+        try:
+            return read()
+        except OSError as error:
+            if error.errno in _GONE or (error.errno in _REAPED and not os.path.lexists(f"{self._proc}/{task}")):
+                return None
+            raise DoubtError(KubeletDoubt.PROCESS_UNREADABLE, task, error.errno or 0) from None
+
+    def _unlisted(self) -> list[str]:
+        """Return the network namespaces that are still to be listed, those too to which a task went back that was seen to leave."""
+        for task in self._movers:
+            space = self._space_of(task)
+            if space is not None and space not in self._listening and task not in self._spaces.setdefault(space, []):
+                self._spaces[space].append(task)
+        return [space for space, tasks in self._spaces.items() if tasks and space not in self._listening]
+
+    def _list_sockets(self, space: str) -> None:
+        """Take in the paths of what listens in one network namespace, by inode; nothing where none of root's works, or the last has ended.
 
         A socket has one path. More than one: a path with a newline looks like a line about another one's socket.
         """
-        found: dict[int, set[str]] = {}
-        for inode, path in self._told_by_kernel(space) or self._told_by_processes(space):
-            found.setdefault(inode, set()).add(path)
-        return found
+        if all(self._roots_users(int(task.partition("/")[0])) is None for task in self._spaces[space]):
+            self._listening[space] = {}
+            return
+        listed = self._told_by_kernel(space) or self._told_by_tasks(space)
+        if listed is not None:
+            found = self._listening[space] = {}
+            for inode, path in listed:
+                found.setdefault(inode, set()).add(path)
 
     def _told_by_kernel(self, space: str) -> list[tuple[int, str]]:
         """Return what listens in our own network namespace, which is the host's, told so that nobody can forge it; nothing: cannot be."""
@@ -129,21 +170,40 @@ class KubeletSearch:
                 return listening_sockets()
         return []
 
-    def _told_by_processes(self, space: str) -> list[tuple[int, str]]:
-        for pid in tuple(self._spaces[space]):
+    def _told_by_tasks(self, space: str) -> list[tuple[int, str]] | None:
+        """Return what listens in a network namespace as one of its tasks sees it; None: none of them is there any more."""
+        while self._spaces[space]:
             self._keep_time()
-            try:
-                text = read_all(f"{self._proc}/{pid}/net/unix", _MAX_SOCKETS_SIZE)
-                now = os.readlink(f"{self._proc}/{pid}/ns/net")
-            except OSError as error:
-                if error.errno in GONE:
-                    continue
-                raise DoubtError(KubeletDoubt.PROCESS_UNREADABLE, str(pid), error.errno or 0) from None
-            if now == space:
+            task = self._spaces[space][0]
+            text = self._sockets_seen_by(task)
+            now = self._space_of(task)
+            if text is not None and now == space:
                 return [(int(inode), os.fsdecode(path)) for inode, path in _LISTENING.findall(text)]
-            # It has gone over to another one, whose list this is.
-            self._spaces.setdefault(now, []).append(pid)
-        return []
+            self._spaces[space].pop(0)
+            if now is not None:
+                # It has gone over to another one, and what was read may be of that; or that one has ended, and it is in a third.
+                self._moved(task, now)
+        return None
+
+    def _sockets_seen_by(self, task: str) -> bytes | None:
+        path = f"{self._proc}/{task}/net/unix"
+        try:
+            return read_all(path, _MAX_SOCKETS_SIZE)
+        except OSError as error:
+            # The network namespace ended since the file was found (`seq_open_net` in fs/proc/proc_net.c).
+            if error.errno == errno.ENXIO or error.errno in _GONE:
+                return None
+            raise DoubtError(KubeletDoubt.PROCESS_UNREADABLE, task, error.errno or 0) from None
+
+    def _moved(self, task: str, space: str) -> None:
+        self._movers.add(task)
+        self._moves += 1
+        if self._moves > _MAX_MOVES:
+            raise DoubtError(KubeletDoubt.CHANGED, task)
+        self._spaces.setdefault(space, []).append(task)
+        if not self._listening.get(space):
+            # It may not have been looked at, as none of root's worked there.
+            self._listening.pop(space, None)
 
     # --- who holds it ---
 
@@ -160,10 +220,11 @@ class KubeletSearch:
                 wanted.setdefault(inode, set()).add(space)
         for pid in self._candidates() if wanted else ():
             self._keep_time()
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                if (users := self._roots_users(pid)) is None:
-                    continue
-                start, held = started(self._proc, pid), self._sockets(pid)
+            if (users := self._roots_users(pid)) is None or (
+                start := self._of(str(pid), functools.partial(started, self._proc, pid))
+            ) is None:
+                continue
+            if held := self._sockets(pid):
                 for inode in [inode for inode in held.keys() & wanted.keys() if self._made(pid, held[inode], users)]:
                     for space in [space for space in wanted[inode] if self._works_in(pid, space)]:
                         self._take_all(found.setdefault(pid, Process(pid, start, self._commands[pid])), held.keys(), space)
@@ -192,22 +253,18 @@ class KubeletSearch:
 
     def _works_in(self, pid: int, space: str) -> bool:
         """Tell whether a thread of a process is in a network namespace; the first may be in another for a moment, as k3s sets up Pods."""
-        if pid in self._spaces[space]:
+        if any(task.partition("/")[0] == str(pid) for task in self._spaces[space]):
             return True
-        for task in os.listdir(f"{self._proc}/{pid}/task"):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                if os.readlink(f"{self._proc}/{pid}/task/{task}/ns/net") == space:
-                    return True
-        return False
+        threads = self._of(str(pid), lambda: os.listdir(f"{self._proc}/{pid}/task")) or ()
+        return any(self._space_of(f"{pid}/task/{thread}") == space for thread in threads)
 
     def _made(self, pid: int, descriptor: str, users: Users) -> bool:
         """Tell whether a socket that a process holds was made by root, or by the process's own users: anybody can have root hold theirs.
 
         A socket is of the user who made it (`sock_alloc` in net/socket.c of the kernel).
         """
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            return os.stat(f"{self._proc}/{pid}/fd/{descriptor}").st_uid in users
-        return False
+        facts = self._of(str(pid), lambda: os.stat(f"{self._proc}/{pid}/fd/{descriptor}"))
+        return facts is not None and facts.st_uid in users
 
     def _roots_users(self, pid: int) -> Users | None:
         """Return root's users as a process of root's has them; None for another user's, and for one that has ended."""
@@ -216,13 +273,8 @@ class KubeletSearch:
         return self._users[pid]
 
     def _read_users(self, pid: int) -> Users | None:
-        process = f"{self._proc}/{pid}"
-        try:
-            return users_of(process) | {0, os.geteuid()} if is_roots(process) else None
-        except OSError as error:
-            if error.errno in GONE:
-                return None
-            raise DoubtError(KubeletDoubt.PROCESS_UNREADABLE, str(pid), error.errno or 0) from None
+        users = self._of(str(pid), lambda: roots_users(f"{self._proc}/{pid}"))
+        return None if users is None else users | {0, os.geteuid()}
 
     def _changes_user(self, pid: int) -> bool:
         """Tell whether a process is a set-user-ID program: anybody can run such a one as root under any name."""
@@ -232,21 +284,16 @@ class KubeletSearch:
             return False
 
     def _sockets(self, pid: int) -> Mapping[int, str]:
-        """Return the sockets of a process, by inode, with a descriptor of each."""
+        """Return the sockets of a process, by inode, with a descriptor of each; none of one that has ended."""
         found: dict[int, str] = {}
         directory = f"{self._proc}/{pid}/fd"
-        try:
-            names = [name for name in os.listdir(directory) if name.isdecimal()]
-            if len(names) > _MAX_DESCRIPTORS:
-                raise DoubtError(KubeletDoubt.TOO_MANY_PROCESSES, directory)
-            for name in names:
-                with contextlib.suppress(FileNotFoundError):
-                    if socket := _SOCKET.fullmatch(os.readlink(f"{directory}/{name}")):
-                        found[int(socket[1])] = name
-        except OSError as error:
-            if error.errno in GONE:
-                raise
-            raise DoubtError(KubeletDoubt.PROCESS_UNREADABLE, str(pid), error.errno or 0) from None
+        names = [name for name in self._of(str(pid), lambda: os.listdir(directory)) or () if name.isdecimal()]
+        if len(names) > _MAX_DESCRIPTORS:
+            raise DoubtError(KubeletDoubt.TOO_MANY_PROCESSES, directory)
+        for name in names:
+            link = self._of(str(pid), functools.partial(os.readlink, f"{directory}/{name}"))
+            if link is not None and (socket := _SOCKET.fullmatch(link)):
+                found[int(socket[1])] = name
         return found
 
     def _keep_time(self) -> None:

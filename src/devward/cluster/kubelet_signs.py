@@ -32,7 +32,11 @@ def sign_of_kubelet(proc: str = "/proc", root: str = "") -> str:
     else:
         return SOCKET
     try:
-        for entry in os.listdir(proc):
+        entries = os.listdir(proc)
+        # Every PID namespace has a first process; with hidepid=2 (proc(5)) the daemon sees none but its own user's.
+        if "1" not in entries:
+            return f"{proc}: processes are hidden"
+        for entry in entries:
             if entry.isdecimal() and (name := _name(f"{proc}/{entry}")):
                 return f"process {entry}, {name}"
     except OSError as error:

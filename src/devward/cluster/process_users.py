@@ -29,6 +29,20 @@ _UID: Final = struct.Struct("=I")
 _MAX_DEPTH: Final = 40
 
 
+def roots_users(process: str) -> Users | None:
+    """Return the users of a process, by its directory in /proc, if it is root's, our own user's, or in a user namespace that root made.
+
+    A kubelet is one of these. None: it is another one's. OSError: that cannot be read.
+    """
+    users = users_of(process)
+    return users if users <= {0, os.geteuid()} or _is_in_roots_namespace(process) else None
+
+
+def is_roots(process: str) -> bool:
+    """Tell whether a process has `roots_users`."""
+    return roots_users(process) is not None
+
+
 def users_of(process: str) -> Users:
     """Return the real and the effective user of a process, by its directory in /proc. OSError: they cannot be read.
 
@@ -39,14 +53,6 @@ def users_of(process: str) -> Users:
     if found is None:
         raise OSError(errno.EBADMSG, os.strerror(errno.EBADMSG), f"{process}/status")
     return frozenset(int(user) for user in found.groups())
-
-
-def is_roots(process: str) -> bool:
-    """Tell whether a process, by its directory in /proc, is root's, our own user's, or in a user namespace that root made.
-
-    A kubelet is one of these. OSError: that cannot be read.
-    """
-    return users_of(process) <= {0, os.geteuid()} or _is_in_roots_namespace(process)
 
 
 def _is_in_roots_namespace(process: str) -> bool:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from devward.cluster.claims import Standing
+from devward.cluster.evidence import Finding
 from devward.reclaim.look import Look, VnpuFacts
 from devward.reclaim.reasons import Verdict
 from devward.reclaim.shield import standing
@@ -33,6 +34,8 @@ class Memory:
 
     seen: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     told: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    #: Which of them were told of as used by the driver's word alone: once, for idle ones may be used from time to time.
+    called_used: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +57,13 @@ def see(memory: Memory, look: Look, judgements: Mapping[str, Judgement]) -> tupl
     """Return what stays by the verdicts of a look and is to be told, and what to remember for the next look."""
     vnpus = {vnpu.name: vnpu for vnpu in look.vnpus}
     refused = {_key(one): one for one in judgements.values() if _is_refused(one, vnpus.get(one.name), look)}
-    fresh = [one for key, one in refused.items() if memory.seen.get(key) == one.reason and memory.told.get(key) != one.reason]
+    lasting = {key: one for key, one in refused.items() if memory.seen.get(key) == one.reason}
+    used = {key: one for key, one in lasting.items() if one.verdict is Verdict.IN_USE and key not in memory.called_used}
+    fresh = {key: one for key, one in lasting.items() if one.verdict is not Verdict.IN_USE and memory.told.get(key) != one.reason}
     present = {_key(one) for one in judgements.values()}
-    told = {key: reason for key, reason in memory.told.items() if key in present} | {_key(one): one.reason for one in fresh}
-    return Memory({key: one.reason for key, one in refused.items()}, told), tuple(_grouped(fresh, look))
+    told = {key: reason for key, reason in memory.told.items() if key in present} | {key: one.reason for key, one in fresh.items()}
+    seen = {key: one.reason for key, one in refused.items()}
+    return Memory(seen, told, (memory.called_used & present) | used.keys()), tuple(_grouped((*fresh.values(), *used.values()), look))
 
 
 def _key(judgement: Judgement) -> str:
@@ -73,11 +79,13 @@ def _is_refused(judgement: Judgement, vnpu: VnpuFacts | None, look: Look) -> boo
 
 
 def _is_nobody_known(vnpu: VnpuFacts, look: Look) -> bool:
-    """Tell whether no Pod has the card of a vNPU, and no container names either, as far as all of that is known."""
+    """Tell whether no Pod has the card of a vNPU, no container names either and nobody of the host is known to have it."""
     card = look.card(vnpu.card)
     if look.snapshot is None or not look.snapshot.is_node_known or card is None:
         return False
-    return standing(vnpu, card) in (Standing.CANDIDATE, Standing.NONE) and not vnpu.card_named_by and not vnpu.holders
+    if Finding.HELD in (vnpu.host, vnpu.descriptors) or vnpu.card_named_by or vnpu.holders:
+        return False
+    return standing(vnpu, card) in (Standing.CANDIDATE, Standing.NONE)
 
 
 def _grouped(fresh: Iterable[Judgement], look: Look) -> Iterable[Stay]:
