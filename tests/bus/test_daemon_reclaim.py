@@ -171,6 +171,26 @@ def test_what_is_claimed_pinned_or_held_stays_while_an_orphan_beside_it_goes(own
     assert [is_there(owned, one) for one in (claimed, pinned, held, strange)] == [True] * 4
 
 
+def container_on(owned: OwnedNode, phy: int) -> None:
+    """Let a container of docker's live that was given a card."""
+    bundles, name = owned.witnessed.bundles, "ab" * 32
+    owned.witnessed.process(901)
+    bundles.task(name, {"process": {"env": [f"ASCEND_VISIBLE_DEVICES={phy}"]}, "linux": {}}, namespace="moby", pid=901)
+    bundles.runc(name, 901, 77, place="docker/runtime-runc/moby")
+
+
+def test_of_vnpus_that_the_driver_calls_used_only_that_is_on_record_which_nobody_uses(owned: OwnedNode) -> None:
+    """No vNPU is idle, so that nobody's Pods are listed, and looks are few."""
+    owned.state("00")
+    first, second = owned.chips()
+    container_on(owned, 1)
+    stuck, used = (owned.node.simulator.occupy(owned.node.create(chip, "vir05_1c_8g")) for chip in (first, second))
+    told = owned.daemon.wait_event("vnpu-kept", DEVWARD_VNPU=str(stuck.id))
+    assert (told["DEVWARD_REASON"], told["DEVWARD_CARD"]) == (["driver-says-used"], ["p000"])
+    assert [verdict(owned, one.id) for one in (stuck, used)] == [("in-use", "driver-says-used")] * 2
+    assert [one["DEVWARD_VNPU"] for one in owned.daemon.events("vnpu-kept", DEVWARD_REASON="driver-says-used")] == [[str(stuck.id)]]
+
+
 # --- what stops it --------------------------------------------------------------------------------------------------------
 def blocked(owned: OwnedNode) -> list[str]:
     return list(owned.daemon.get("", "Manager", "BlockedReasons"))  # type: ignore[call-overload]

@@ -84,6 +84,7 @@ RECORD: Final = "src/devward/reclaim/record.py"
 RECLAIM_ACTIONS: Final = "src/devward/reclaim/actions.py"
 RECLAIM_ROOM: Final = "src/devward/reclaim/room.py"
 SHIELD: Final = "src/devward/reclaim/shield.py"
+STAYS: Final = "src/devward/reclaim/stays.py"
 TRAIL: Final = "src/devward/reclaim/trail.py"
 UNDERWAY: Final = "src/devward/reclaim/underway.py"
 VERDICT: Final = "src/devward/reclaim/verdict.py"
@@ -184,6 +185,7 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     JUDGED: ("test_reclaim_room.py",),
     RECLAIM_LEDGER: ("test_reclaim_reconciler.py", "test_reclaim_room.py"),
+    STAYS: ("test_reclaim_stays.py", "test_reclaim_reconciler.py"),
     TRAIL: ("test_reclaim_reconciler.py",),
     RECONCILER: ("test_reclaim_reconciler.py", "test_reclaim_room.py"),
     RECORD: ("test_reclaim_history.py", "test_reclaim_reconciler.py", "test_reclaim_recorded.py"),

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import ASKING, HISTORY, JUDGED, LOOK, PINS, RECLAIM_ROOM, RECONCILER, SHIELD, TRAIL
+from mutations.files import ASKING, HISTORY, JUDGED, LOOK, PINS, RECLAIM_ROOM, RECONCILER, SHIELD, STAYS, TRAIL
 from mutations.rule import Rule
 
 
@@ -93,7 +93,7 @@ RULES: Final = (
     Rule(
         "4.2 a vNPU in doubt is searched for only where that may decide",
         ASKING,
-        " and _may_decide(last.get(vnpu.name))",
+        " and _may_decide(vnpu.use, last.get(vnpu.name))",
         "",
     ),
     Rule("4.1 a vNPU that nothing tells from others is unknown", SHIELD, "    if not vnpu.identity:\n", "    if not vnpu.name:\n"),
@@ -171,6 +171,33 @@ RULES: Final = (
         TRAIL,
         "            if gone.fate is Fate.VANISHED_FOREIGN:",
         "            if gone.fate is Fate.REPLACED:",
+    ),
+    Rule(
+        "4.2 a vNPU that only the driver calls used is told of",
+        STAYS,
+        "return is_flag_alone or judgement.verdict in _REFUSED",
+        "return judgement.verdict in _REFUSED",
+    ),
+    Rule("4.2 a vNPU that somebody uses is not told of", STAYS, " and judgement.beside is Finding.CLEAN", ""),
+    _shield("4.2 a container that names a vNPU in use, or its card, uses it", "vnpu.holders or vnpu.card_named_by"),
+    Rule(
+        "4.2 what else would shield a vNPU in use speaks for its user",
+        SHIELD,
+        "    if other is not None and not (look.snapshot is None and other.verdict is Verdict.UNKNOWN):\n",
+        "    if not vnpu.name:\n",
+        tests=("test_reclaim_stays.py",),
+    ),
+    Rule(
+        "4.2 only a clean search tells that nobody uses a vNPU in use",
+        SHIELD,
+        "    return clean if vnpu.descriptors is vnpu.bundles is clean else Finding.UNKNOWN\n",
+        "    return clean\n",
+    ),
+    Rule(
+        "4.2 the host is searched for the user of a vNPU in use where nothing shows one",
+        ASKING,
+        " and last.beside is not Finding.HELD",
+        "",
     ),
     Rule(
         "4.6 where nothing may be destroyed a vNPU in use by now is in use",

@@ -70,6 +70,7 @@ def vnpu_of(vdev: int = 100, **more: Any) -> VnpuFacts:
         cores=5.0,
         use=Use.IDLE,
         descriptors=Finding.CLEAN,
+        bundles=Finding.CLEAN,
         host=Finding.CLEAN,
     )
     return replace(facts, **more)

@@ -95,6 +95,22 @@ def test_what_stays_is_on_record_once_with_its_reason(play: Callable[..., None])
     play(test, World(vnpus=(vnpu_of(100), vnpu_of(101))))
 
 
+def test_what_the_driver_alone_calls_used_is_on_record_and_what_a_container_uses_is_not(play: Callable[..., None]) -> None:
+    async def test(scene: Scene) -> None:
+        living = ContainerSight("abc", "k8s.io", Life.LIVE, ContainerType.CONTAINER, ("pod-1",), (1,), "vir05_1c_8g", (), False, False)
+        scene.world.containers = (living,)
+        # As on a node where nothing is idle, so that nobody lists Pods.
+        scene.world.is_asked = False
+        await scene.wait(1200)
+        (told,) = scene.records("vnpu-kept")
+        assert (told["DEVWARD_VNPU"], told["DEVWARD_CARD"], told["DEVWARD_REASON"]) == (["100"], ["p000"], ["driver-says-used"])
+        text = "vNPU 100 of card p000 stays: The driver says that a container uses the vNPU (nobody is seen who does)."
+        assert told["MESSAGE"] == [text]
+        assert scene.verdict(100) == scene.verdict(116) == "in-use"
+
+    play(test, World(vnpus=(use(vnpu_of(100)), use(vnpu_of(116)))))
+
+
 def test_what_stays_is_not_on_record_where_reclaiming_is_off(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         scene.world.settings = replace(scene.world.settings, mode=ReclaimMode.OFF)

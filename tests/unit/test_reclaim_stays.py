@@ -78,40 +78,12 @@ def test_another_reason_is_told_and_the_same_one_after_a_wait_is_not() -> None:
     assert len(teller.look(claims=(RUNNING,))) == 1
 
 
-def test_what_only_the_driver_calls_used_is_told() -> None:
-    teller = Teller(vnpus=(vnpu_of(100, use=Use.IN_USE),))
-    assert teller.look() == [], "it may be for a moment"
-    (stay,) = teller.look()
-    assert (stay.verdict, stay.reason, stay.vdevs) == (Verdict.IN_USE, "driver-says-used", (100,))
-    assert stay.sentence.endswith("No Pod has its NPU, and no container is known to name either.")
-    assert [teller.look() for _ in range(3)] == [[]] * 3
-
-
-USED: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({}, {"claims": (RUNNING,)}),
-    ({}, {"claims": (claim(standing=Standing.UNKNOWN),)}),
-    ({"card_named_by": "a container"}, {}),
-    ({"holders": frozenset({"moby/1"})}, {}),
-    ({"host": Finding.HELD}, {}),
-    ({"descriptors": Finding.HELD}, {}),
-    ({}, {"unknowns": (unknown(),)}),
-    ({}, {"snapshot": None}),
-    ({"card": "p007"}, {}),
-]
-
-
-@pytest.mark.parametrize(("vnpu", "look"), USED)
-def test_what_somebody_may_use_is_no_refusal(vnpu: dict[str, Any], look: dict[str, Any]) -> None:
-    teller = Teller(vnpus=(vnpu_of(100, use=Use.IN_USE, **vnpu),))
-    assert [teller.look(**look) for _ in range(3)] == [[]] * 3
-    assert teller.desk.judgements["v0100"].verdict is Verdict.IN_USE
-
-
 def test_one_that_is_used_from_time_to_time_is_told_of_once_for_each_reason() -> None:
-    idle, used = (vnpu_of(100, pin=PinHold.PINNED),), (vnpu_of(100, pin=PinHold.PINNED, use=Use.IN_USE),)
-    teller = Teller(vnpus=idle)
-    told = [stay.reason for _ in range(6) for vnpus in (idle, idle, used, used) for stay in teller.look(vnpus=vnpus)]
-    assert told == ["pinned", "driver-says-used"]
+    idle = {"vnpus": (vnpu_of(100),), "claims": (RUNNING,)}
+    used = {"vnpus": (vnpu_of(100, use=Use.IN_USE),)}
+    teller = Teller()
+    told = [stay.reason for _ in range(6) for look in (idle, idle, used, used) for stay in teller.look(**look)]
+    assert told == ["running", "driver-says-used"]
     # Another vNPU is another one.
     other = (vnpu_of(100, identity="another", use=Use.IN_USE),)
     assert [stay.reason for _ in range(3) for stay in teller.look(vnpus=other)] == ["driver-says-used"]
@@ -120,6 +92,60 @@ def test_one_that_is_used_from_time_to_time_is_told_of_once_for_each_reason() ->
 def test_what_waits_is_no_refusal() -> None:
     teller = Teller()
     assert [teller.look() for _ in range(12)] == [[]] * 12
+
+
+FLAGGED = {"use": Use.IN_USE}
+
+
+@pytest.mark.parametrize("look", [{}, {"snapshot": None}, {"claims": (claim(),)}], ids=["pods", "no-pods", "pod-that-cannot-start"])
+def test_what_nothing_but_the_drivers_flag_calls_used_is_told_once(look: dict[str, Any]) -> None:
+    teller = Teller(vnpus=(vnpu_of(100, **FLAGGED), vnpu_of(101, **FLAGGED)))
+    assert teller.look(**look) == [], "a container may just have ended"
+    (stay,) = teller.look(**look)
+    assert (stay.card, stay.verdict, stay.reason, stay.vdevs) == ("p000", Verdict.IN_USE, "driver-says-used", (100, 101))
+    assert stay.sentence == "The driver says that a container uses the vNPU (nobody is seen who does)."
+    assert [teller.look(**look) for _ in range(3)] == [[]] * 3
+
+
+def test_that_the_driver_says_it_twice_is_still_its_word_alone() -> None:
+    teller = Teller(vnpus=(vnpu_of(100, **FLAGGED, host=Finding.HELD),))
+    assert teller.look() == []
+    assert [stay.reason for stay in teller.look()] == ["driver-says-used"]
+
+
+USERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a container that names the card": ({"card_named_by": "k8s.io/abc"}, {}),
+    "the same, and no Pods listed": ({"card_named_by": "k8s.io/abc"}, {"snapshot": None}),
+    "a container that names it": ({"holders": frozenset({"k8s.io/abc"})}, {}),
+    "the same, and no Pods listed at all": ({"holders": frozenset({"moby/abc"})}, {"snapshot": None}),
+    "a container that has its number": ({"bundles": Finding.HELD}, {}),
+    "containers that cannot all be read": ({"bundles": Finding.UNKNOWN}, {}),
+    "a process": ({"descriptors": Finding.HELD}, {}),
+    "processes that cannot all be read": ({"descriptors": Finding.UNKNOWN}, {}),
+    "a host that was not searched": ({"descriptors": Finding.UNKNOWN, "host": Finding.UNKNOWN, "is_asked": False}, {}),
+    "a Pod": ({}, {"claims": (RUNNING,)}),
+    "a Pod that may be one": ({}, {"claims": (claim(Standing.UNKNOWN),)}),
+    "a node that is unknown": ({}, {"unknowns": (unknown(),)}),
+    "a card that is unknown": ({}, {"unknowns": (unknown(card="p000"),)}),
+    "nobody, and it is pinned": ({"pin": PinHold.PINNED}, {}),
+    "nobody, and the card is not HAMi's": ({}, {"cards": (unmanaged(card_of(0)), card_of(1))}),
+}
+
+
+@pytest.mark.parametrize("who", USERS)
+def test_what_somebody_uses_or_may_use_is_no_refusal(who: str) -> None:
+    vnpu, look = USERS[who]
+    teller = Teller(vnpus=(vnpu_of(100, **FLAGGED, **vnpu),))
+    assert [teller.look(**look) for _ in range(5)] == [[]] * 5
+    assert teller.desk.judgements["v0100"].sentence == "The driver says that a container uses the vNPU."
+
+
+def test_a_container_that_starts_or_ends_within_a_look_is_no_refusal() -> None:
+    teller = Teller(vnpus=(vnpu_of(100, **FLAGGED),))
+    running = (vnpu_of(100, **FLAGGED, card_named_by="k8s.io/abc"),)
+    for _ in range(3):
+        assert teller.look() == []
+        assert teller.look(vnpus=running) == []
 
 
 def test_what_is_unknown_of_the_node_or_was_not_looked_at_is_told_elsewhere() -> None:

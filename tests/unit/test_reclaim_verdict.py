@@ -446,8 +446,8 @@ def test_without_pods_the_moment_is_the_callers() -> None:
 
 
 # --- whom the host is searched for -----------------------------------------------------------------------------------------------------
-def last(verdict: Verdict, reason: str = "") -> Judgement:
-    return Judgement("v0100", "", "p000", 100, verdict, reason, "")
+def last(verdict: Verdict, reason: str = "", **more: Any) -> Judgement:
+    return Judgement("v0100", "", "p000", 100, verdict, reason, "", **more)
 
 
 @pytest.mark.parametrize(
@@ -477,6 +477,42 @@ def last(verdict: Verdict, reason: str = "") -> Judgement:
 def test_the_host_is_searched_where_that_may_decide(before: Judgement | None, is_asked: bool) -> None:
     found = ask_about(picture(), PinReport(), {} if before is None else {"v0100": before})
     assert found == ({"v0100"} if is_asked else set())
+
+
+@pytest.mark.parametrize(
+    ("before", "is_asked"),
+    [
+        (last(V.IN_USE, Why.DRIVER_SAYS_USED, beside=Finding.UNKNOWN), True),
+        (last(V.IN_USE, Why.DRIVER_SAYS_USED, beside=Finding.CLEAN), True),
+        (last(V.IN_USE, Why.DRIVER_SAYS_USED, beside=Finding.HELD), False),
+        (last(V.CANDIDATE), False),
+        (None, False),
+    ],
+)
+def test_the_host_is_searched_for_who_uses_a_vnpu_where_only_the_driver_says_so(before: Judgement | None, is_asked: bool) -> None:
+    before_it = {} if before is None else {"v0100": before}
+    assert ask_about(picture(view(use=Use.IN_USE)), PinReport(), before_it) == ({"v0100"} if is_asked else set())
+    assert ask_about(picture(view(use=Use.UNKNOWN)), PinReport(), before_it) == set()
+    assert ask_about(picture(view(use=Use.IN_USE)), None, before_it) == set(), "it may be pinned"
+
+
+@pytest.mark.parametrize(
+    ("more", "beside"),
+    [
+        ({}, Finding.CLEAN),
+        ({"sights": {"v0100": Finding.CLEAN}}, Finding.CLEAN),
+        ({"sights": {"v0100": sight(uda=Finding.HELD)}}, Finding.CLEAN),
+        ({"sights": {"v0100": sight(bundles=Finding.HELD)}}, Finding.UNKNOWN),
+        ({"sights": {"v0100": sight(descriptors=Finding.HELD)}}, Finding.UNKNOWN),
+        ({"sights": {}}, Finding.UNKNOWN),
+        ({"containers": [replace(CONTAINER, cards=(0,))]}, Finding.HELD),
+        ({"containers": [replace(CONTAINER, vdevs=(100,))]}, Finding.HELD),
+        ({"containers": [replace(CONTAINER, cards=(1,), vdevs=(101,))]}, Finding.CLEAN),
+    ],
+)
+def test_what_there_is_beside_the_drivers_flag_is_told(more: dict[str, Any], beside: Finding) -> None:
+    found = judged(look_of(picture(view(use=Use.IN_USE)), **more))
+    assert (found.verdict, found.reason, found.beside) == (V.IN_USE, Why.DRIVER_SAYS_USED, beside)
 
 
 @pytest.mark.parametrize("more", [{"use": Use.IN_USE}, {"use": Use.UNKNOWN}, {"reason": Reason.VNPU_USE_UNKNOWN}])

@@ -2,12 +2,16 @@
 
 What is not asked about is unknown. So a vNPU that was shielded by something else is asked about from the look after that went away, and
 begins to wait one look later.
+
+One that the driver calls used is searched for where nothing else that is looked at anyway shows who uses it. That spares nobody: it tells
+for the journal whether the driver's flag is all there is (stays.py).
 """
 
 from collections.abc import Mapping
 from typing import Final
 
 from devward.cluster.claims import ClaimReason
+from devward.cluster.evidence import Finding
 from devward.npu.inventory import Picture
 from devward.npu.pins import PinReport
 from devward.npu.views import Use
@@ -40,9 +44,11 @@ def ask_about(picture: Picture, pins: PinReport | None, last: Mapping[str, Judge
     return frozenset(
         vnpu.name
         for vnpu in picture.vnpus
-        if vnpu.use is Use.IDLE and vnpu.reason is Reason.OK and vnpu.name not in pinned and _may_decide(last.get(vnpu.name))
+        if vnpu.reason is Reason.OK and vnpu.name not in pinned and _may_decide(vnpu.use, last.get(vnpu.name))
     )
 
 
-def _may_decide(last: Judgement | None) -> bool:
+def _may_decide(use: Use, last: Judgement | None) -> bool:
+    if use is not Use.IDLE:
+        return use is Use.IN_USE and last is not None and last.verdict is Verdict.IN_USE and last.beside is not Finding.HELD
     return last is None or last.verdict in _COUNTING or last.verdict is Verdict.IN_USE or last.reason in _BY_HOST

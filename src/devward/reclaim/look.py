@@ -89,6 +89,8 @@ class VnpuFacts:
     fault_text: str = ""
     #: Whether a process has its device, by a scan of every process.
     descriptors: Finding = Finding.UNKNOWN
+    #: Whether a container names it, by the bundle of every one.
+    bundles: Finding = Finding.UNKNOWN
     #: Whether anybody of the host has it, by every source.
     host: Finding = Finding.UNKNOWN
     #: Whether the host was asked about it at all.
@@ -250,6 +252,7 @@ def _facts(
         fault=fault,
         fault_text=text,
         descriptors=sight.descriptors if isinstance(sight, VnpuSight) else sight or Finding.UNKNOWN,
+        bundles=sight.bundles if isinstance(sight, VnpuSight) else sight or Finding.UNKNOWN,
         host=whole or Finding.UNKNOWN,
         is_asked=sight is not None,
         host_reasons=sight.reasons if isinstance(sight, VnpuSight) else (),

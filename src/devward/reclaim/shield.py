@@ -2,7 +2,8 @@
 
 The rules stand in the order of their weight; the first that holds is the verdict, and while any holds nothing counts:
 
-    in-use      the driver's flag is set. 0 proves nothing, so it is never more than one condition of many.
+    in-use      the driver's flag is set. 0 proves nothing, so it is never more than one condition of many. What else there is may show
+                nobody who uses it: then the flag may have stayed behind.
     pinned      a pin names it or its NPU, or may mean it.
     owned       a process or a container of this host has this very vNPU.
     protected   a Pod has the card, or may have it, or a container of whomever names it. Claims of Pods that may open any device fall where
@@ -14,7 +15,7 @@ The rules stand in the order of their weight; the first that holds is the verdic
 While something of the node is unknown a snapshot has every card as unknown, whatever its claims are.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from devward.cluster.claims import Standing
 from devward.cluster.evidence import Finding
@@ -37,12 +38,14 @@ class Shield:
     reason: str
     #: For people, fit to be shown.
     sentence: str
+    #: Of one in use: whether anything but the driver's flag speaks against reclaiming it; UNKNOWN: only a search of the host can tell.
+    beside: Finding = Finding.HELD
 
 
 def shield(vnpu: VnpuFacts, look: Look) -> Shield | None:
     """Return why a vNPU stays; None: nothing at this look speaks against it."""
     if vnpu.use is Use.IN_USE:
-        return _because(Verdict.IN_USE, Why.DRIVER_SAYS_USED)
+        return _used(vnpu, look)
     if vnpu.pin in (PinHold.PINNED, PinHold.MAYBE):
         return _because(Verdict.PINNED, Why.PINNED if vnpu.pin is PinHold.PINNED else Why.MAYBE_PINNED)
     if vnpu.host is Finding.HELD or vnpu.descriptors is Finding.HELD:
@@ -80,6 +83,24 @@ def concerns(reset: Reset, vnpu: VnpuFacts, look: Look) -> bool:
     card = look.card(vnpu.card)
     is_of_hami = card is not None and card.unmanaged is not None and reset.reason == card.unmanaged.value
     return not (is_of_hami and look.reach.manage is Manage.ALL)
+
+
+def _used(vnpu: VnpuFacts, look: Look) -> Shield:
+    beside = _beside_flag(vnpu, look)
+    found = _because(Verdict.IN_USE, Why.DRIVER_SAYS_USED, "nobody is seen who does" if beside is Finding.CLEAN else "")
+    return replace(found, beside=beside)
+
+
+def _beside_flag(vnpu: VnpuFacts, look: Look) -> Finding:
+    # What names the vNPU or its card is there whether or not Pods were listed, which they are not while no vNPU is idle.
+    if vnpu.holders or vnpu.card_named_by:
+        return Finding.HELD
+    clean = Finding.CLEAN
+    other = shield(replace(vnpu, use=Use.IDLE, host=clean, descriptors=clean), look)
+    if other is not None and not (look.snapshot is None and other.verdict is Verdict.UNKNOWN):
+        return Finding.HELD
+    # Not the whole of the host: /proc/uda has the driver's own word once more.
+    return clean if vnpu.descriptors is vnpu.bundles is clean else Finding.UNKNOWN
 
 
 def _unknown(vnpu: VnpuFacts, snapshot: Snapshot, card: CardState | None) -> Shield | None:

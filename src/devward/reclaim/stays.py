@@ -1,12 +1,13 @@
-"""Which vNPUs stay although no container uses them, and why, for the journal: each refusal once, and not once a look. Pure.
+"""Which vNPUs stay that are not plainly used, and why, for the journal: each refusal once, and not once a look. Pure.
 
 A vNPU is told of when two looks, one after the other, refuse it for the same reason: one that is just being made for a container, or is
 about to go, is refused for a moment and is not worth a record. It is told of again when it stays for another reason. That it waited
-meanwhile is no other reason, or a Pod that fails every five minutes would fill the journal.
+meanwhile is no other reason, or a Pod that fails every five minutes would fill the journal. What is refused since something of the node is
+unknown, or since Pods were not listed, is not told here: that is of every vNPU, and has records of its own.
 
-One that is in use is told of only where the driver alone says so: its mark may have stayed behind, and nothing else would ever tell why
-that vNPU is not reclaimed. What is refused since something of the node is unknown, or since Pods were not listed, is not told here: that
-is of every vNPU, and has records of its own.
+One that the driver calls used is told of where that flag is all there is, as where it stayed behind. Two looks are enough for it, too, with
+the one before them that found nobody and had the host searched: a container's bundle, which names the vNPU or its card, is written before
+the runtime makes the vNPU, and goes after the container's last process. So none that starts, runs or ends is without a sign for so long.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,14 +17,12 @@ from typing import Final
 
 from devward.cluster.claims import Standing
 from devward.cluster.evidence import Finding
-from devward.reclaim.look import Look, VnpuFacts
+from devward.reclaim.look import Look
 from devward.reclaim.reasons import Verdict
-from devward.reclaim.shield import standing
 from devward.reclaim.verdict import Judgement
 
-#: Nobody is refused anything by a vNPU that waits its time, nor by one that a Pod or a container is known to use.
+#: Nobody is refused anything by a vNPU that waits its time, nor by one that is used, if that is more than the driver's flag.
 _REFUSED: Final = frozenset({Verdict.PINNED, Verdict.OWNED, Verdict.PROTECTED, Verdict.UNKNOWN, Verdict.UNMANAGED, Verdict.DEFERRED})
-_NOBODY_KNOWN: Final = "No Pod has its NPU, and no container is known to name either."
 #: Pods that are named.
 _MAX_PODS: Final = 8
 
@@ -55,8 +54,7 @@ class Stay:
 
 def see(memory: Memory, look: Look, judgements: Mapping[str, Judgement]) -> tuple[Memory, tuple[Stay, ...]]:
     """Return what stays by the verdicts of a look and is to be told, and what to remember for the next look."""
-    vnpus = {vnpu.name: vnpu for vnpu in look.vnpus}
-    refused = {_key(one): one for one in judgements.values() if _is_refused(one, vnpus.get(one.name), look)}
+    refused = {_key(one): one for one in judgements.values() if _is_refused(one, look)}
     lasting = {key: one for key, one in refused.items() if memory.seen.get(key) == one.reason}
     used = {key: one for key, one in lasting.items() if one.verdict is Verdict.IN_USE and key not in memory.called_used}
     fresh = {key: one for key, one in lasting.items() if one.verdict is not Verdict.IN_USE and memory.told.get(key) != one.reason}
@@ -70,22 +68,11 @@ def _key(judgement: Judgement) -> str:
     return judgement.identity or judgement.name
 
 
-def _is_refused(judgement: Judgement, vnpu: VnpuFacts | None, look: Look) -> bool:
-    if judgement.verdict is Verdict.IN_USE:
-        return vnpu is not None and _is_nobody_known(vnpu, look)
+def _is_refused(judgement: Judgement, look: Look) -> bool:
     if judgement.verdict is Verdict.UNKNOWN and (look.snapshot is None or not look.snapshot.is_node_known):
         return False
-    return judgement.verdict in _REFUSED
-
-
-def _is_nobody_known(vnpu: VnpuFacts, look: Look) -> bool:
-    """Tell whether no Pod has the card of a vNPU, no container names either and nobody of the host is known to have it."""
-    card = look.card(vnpu.card)
-    if look.snapshot is None or not look.snapshot.is_node_known or card is None:
-        return False
-    if Finding.HELD in (vnpu.host, vnpu.descriptors) or vnpu.card_named_by or vnpu.holders:
-        return False
-    return standing(vnpu, card) in (Standing.CANDIDATE, Standing.NONE)
+    is_flag_alone = judgement.verdict is Verdict.IN_USE and judgement.beside is Finding.CLEAN
+    return is_flag_alone or judgement.verdict in _REFUSED
 
 
 def _grouped(fresh: Iterable[Judgement], look: Look) -> Iterable[Stay]:
@@ -96,8 +83,7 @@ def _grouped(fresh: Iterable[Judgement], look: Look) -> Iterable[Stay]:
         first = members[0]
         vdevs = tuple(sorted(one.vdev for one in members))
         pods = _protecting(card, look) if first.verdict is Verdict.PROTECTED else ()
-        sentence = f"{first.sentence} {_NOBODY_KNOWN}" if first.verdict is Verdict.IN_USE else first.sentence
-        yield Stay(card, first.verdict, reason, sentence, vdevs, pods)
+        yield Stay(card, first.verdict, reason, first.sentence, vdevs, pods)
 
 
 def _protecting(name: str, look: Look) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ Where the rules of HAMi's reconciler for idle vNPUs went (V1 to V14 here, R1 to 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from devward.cluster.evidence import Finding
 from devward.reclaim.confirmation import Bounds, Progress, VnpuProgress
 from devward.reclaim.look import Look, VnpuFacts
 from devward.reclaim.reasons import WHY_TEXT, Verdict, Why
@@ -62,6 +63,8 @@ class Judgement:
     last_reset: str = ""
     #: It is eligible only since an administrator asked to shorten the wait.
     is_shortened: bool = False
+    #: Of one in use: whether anything but the driver's flag speaks against reclaiming it (`Shield.beside`).
+    beside: Finding = Finding.HELD
 
 
 def judge(progress: Progress, look: Look, bounds: Bounds) -> Mapping[str, Judgement]:
@@ -127,4 +130,5 @@ def _judgement(vnpu: VnpuFacts, found: Shield, known: VnpuProgress | None, look:
         found.sentence,
         first_seen_usec=0 if known is None else look.usec(known.first_seen),
         last_reset="" if known is None else known.reset_reason,
+        beside=found.beside,
     )
