@@ -5,13 +5,16 @@ is a stand-in in the bench's own process. The host is a tree of files. The Pods 
 processes' descriptors: what that costs is a measurement of its own (descriptors).
 
 From one look to the next some of the Pods change, as they do where containers fail and are tried again.
+
+On another such node every Pod fails, so that no card is protected: all vNPUs are searched for, though among few processes, and each look
+confirms every one of them, which shows on the bus.
 """
 
 import contextlib
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,8 +43,11 @@ CHANGING = len(FAILING) // 5
 #: Seconds between looks here, and the looks of one value.
 INTERVAL = 60 / float(SCALED[1])
 LOOKS = 5
+#: Each look confirms, as those of every minute do; none is eligible before the bench is over, and nothing would be destroyed then.
+CONFIRMING = '[reclaim]\nmode = "observe"\ngrace = 3600\ninterval = 1\n'
 #: Of daemon and broker together.
 WHOLE = Bar("median", 120)
+ALL_CONFIRMING = Bar("median", 200)
 LIGHT = Bar("median", 5)
 
 
@@ -56,23 +62,25 @@ def measure(quick: bool) -> Figures:
         with _full_node(library) as owned:
             yield from _whole(owned, full_dies(), 2 if quick else 10)
             yield from _without_idle(owned, 2 if quick else 10)
+        with _full_node(library, lambda _index: True, CONFIRMING) as owned:
+            yield from _confirming(owned, 2 if quick else 10)
 
 
 @contextlib.contextmanager
-def _full_node(library: Path) -> Iterator[OwnedNode]:
-    """A full node whose Pods and cards are all known."""
+def _full_node(library: Path, fails: Callable[[int], bool] = is_failing, config: str = "") -> Iterator[OwnedNode]:
+    """A full node whose Pods and cards are all known; `fails` tells which Pods cannot be started."""
     with scratch() as directory, BrokerHost(RESIDENT) as host, DcmiSimulator(host.directory / "node", library) as simulator:
         simulator.install(host.library)
-        node = NpuNode(directory, host, simulator, program=SCALED)
+        node = NpuNode(directory, host, simulator, program=SCALED, config=config)
         dies = full_dies()
         chips = [simulator.add_chip("910B4", vdie=die) for die in dies]
         vdevs = [(chip, chip.first_vdev + place) for chip in chips for place in range(PER_CARD)]
         with simulator.edit() as state:
             state.vnpus.extend(Vnpu(chip.card, chip.dev, vdev, TEMPLATE, vfid=None, aic=5, memory=8192, aicpu=1) for chip, vdev in vdevs)
         with OwnedNode(node) as owned, node.daemon as daemon:
-            _bundles(owned)
+            _bundles(owned, fails)
             owned.checkpoint.write_bytes(full_checkpoint())
-            owned.api.bodies["pods"] = full_list(dies)
+            owned.api.bodies["pods"] = full_list(dies, fails=fails)
             host.start({**simulator.environment, **unit_environment(BROKER_UNIT)})
             with host.connect() as connection:
                 if not isinstance(connection.ask(ListRequest(1)), ListAnswer):
@@ -83,7 +91,7 @@ def _full_node(library: Path) -> Iterator[OwnedNode]:
             yield owned
 
 
-def _bundles(owned: OwnedNode) -> None:
+def _bundles(owned: OwnedNode, fails: Callable[[int], bool]) -> None:
     """Let every Pod have a live sandbox, and a container in it that lives unless the Pod fails; and the host other processes."""
     container = made("containerd-vnpu.json")
     recorded = container["annotations"]["io.kubernetes.cri.sandbox-uid"]
@@ -99,7 +107,7 @@ def _bundles(owned: OwnedNode) -> None:
             own = json.dumps(spec).replace(recorded, uid).replace(recorded.replace("-", "_"), uid.replace("-", "_"))
             own = own.replace("ASCEND_VISIBLE_DEVICES=3", f"ASCEND_VISIBLE_DEVICES={index % CARDS}")
             number = 2 * index + place
-            if spec is sandbox or not is_failing(index):
+            if spec is sandbox or not fails(index):
                 owned.witnessed.process(10_000 + number)
             host.task(f"{number:064x}", json.loads(own), pid=10_000 + number)
             host.runc(f"{number:064x}", 10_000 + number, STARTED)
@@ -127,20 +135,12 @@ def _pids(owned: OwnedNode) -> dict[str, int]:
 
 def _whole(owned: OwnedNode, dies: list[str], count: int) -> Figures:
     """Looks at everything, a second apart."""
-    values: dict[str, list[float]] = {name: [] for name in (*_pids(owned), "both")}
-    for turn in range(count):
-        before, asked = _spent(owned), len(owned.api.asked("pods"))
-        for step in range(LOOKS):
-            first = (turn * LOOKS + step) * CHANGING
-            tried = frozenset(FAILING[(first + one) % len(FAILING)] for one in range(CHANGING))
-            owned.api.bodies["pods"] = full_list(dies, tried)
-            time.sleep(INTERVAL)
-        after, looks = _spent(owned), len(owned.api.asked("pods")) - asked
-        if not looks:
-            raise Broken("nobody asked for the Pods")
-        taken = {name: (after[name] - before[name]) / looks for name in before}
-        for name, value in (*taken.items(), ("both", sum(taken.values()))):
-            values[name].append(value)
+
+    def change(look: int) -> None:
+        tried = frozenset(FAILING[(look * CHANGING + one) % len(FAILING)] for one in range(CHANGING))
+        owned.api.bodies["pods"] = full_list(dies, tried)
+
+    values = _spent_by_look(owned, count, change)
     if _ownership(owned)["host"].get("descriptors"):
         raise Broken("vNPUs are searched for, whose cost is measured apart")
     note = f"{PODS} Pods, {CHANGING} of them changed, {2 * PODS} bundles, {CARDS} x {PER_CARD} idle vNPUs; the list of NPUs is in it"
@@ -151,6 +151,40 @@ def _whole(owned: OwnedNode, dies: list[str], count: int) -> Figures:
         used = memory(pid)
         note = f"peak RSS {used['peak']:.1f} MB, {used['private']:.1f} MB private"
         yield Figure(f"owners: {name}'s PSS", "MB", [used["pss"]], Bar("median", limit), note)
+
+
+def _spent_by_look(owned: OwnedNode, count: int, change: Callable[[int], None] = lambda _look: None) -> dict[str, list[float]]:
+    """Return what looks cost each process and both, a value of some looks each; `change` is called before each look, with its number."""
+    values: dict[str, list[float]] = {name: [] for name in (*_pids(owned), "both")}
+    for turn in range(count):
+        before, asked = _spent(owned), len(owned.api.asked("pods"))
+        for step in range(LOOKS):
+            change(turn * LOOKS + step)
+            time.sleep(INTERVAL)
+        after, looks = _spent(owned), len(owned.api.asked("pods")) - asked
+        if not looks:
+            raise Broken("nobody asked for the Pods")
+        taken = {name: (after[name] - before[name]) / looks for name in before}
+        for name, value in (*taken.items(), ("both", sum(taken.values()))):
+            values[name].append(value)
+    return values
+
+
+def _confirming(owned: OwnedNode, count: int) -> Figures:
+    """Looks where nobody has any of the vNPUs."""
+    wait_for(lambda: _verdicts(owned) == {"confirming"}, deadline=60, what="all vNPUs to be confirmed")
+    values = _spent_by_look(owned, count)
+    if _verdicts(owned) != {"confirming"}:
+        raise Broken("not all vNPUs were confirming all the time")
+    note = f"{PODS} Pods that all fail, {2 * PODS} bundles, {CARDS} x {PER_CARD} vNPUs; each is searched for, and changes on the bus"
+    yield Figure("owners: CPU of a look, all confirming", "ms", values["both"], ALL_CONFIRMING, note, n=count * LOOKS)
+    yield Figure("  the daemon's", "ms", values["daemon"], n=count * LOOKS)
+    yield Figure("  the broker's", "ms", values["broker"], n=count * LOOKS)
+
+
+def _verdicts(owned: OwnedNode) -> set[str]:
+    (vnpus,) = owned.daemon.call("ListVnpus")
+    return {str(row[3]) for row in vnpus}  # type: ignore[attr-defined]
 
 
 def _without_idle(owned: OwnedNode, count: int) -> Figures:

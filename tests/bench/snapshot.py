@@ -96,8 +96,8 @@ def is_failing(index: int) -> bool:
     return index // CARDS % 4 == 0
 
 
-def full_list(dies: list[str], changed: frozenset[int] = frozenset()) -> bytes:
-    """Return a list of Pods that are all as the recorded one that runs, a quarter of them failing; `changed` ones were tried once more."""
+def full_list(dies: list[str], changed: frozenset[int] = frozenset(), fails: Callable[[int], bool] = is_failing) -> bytes:
+    """Return a list of Pods that are as the recorded one that runs, but for those that fail; `changed` ones were tried once more."""
     recorded = next(item for item in json.loads(pods_of("11"))["items"] if item["metadata"]["name"] == "running")
     text = json.dumps(recorded)
     items: list[dict[str, Any]] = []
@@ -107,7 +107,7 @@ def full_list(dies: list[str], changed: frozenset[int] = frozenset()) -> bytes:
             own = own.replace(die, dies[index % CARDS])
         item = json.loads(own)
         item["metadata"]["name"] = f"pod-{index}"
-        if is_failing(index):
+        if fails(index):
             item["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "RunContainerError", "message": "OCI runtime"}}
             item["status"]["containerStatuses"][0]["restartCount"] = int(index in changed)
         items.append(item)
