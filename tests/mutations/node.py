@@ -190,8 +190,14 @@ RULES: Final = (
     Rule(
         "4.2 a kubelet that went back to its network namespace meanwhile is found",
         KUBELET_SEARCH,
-        "        for task in self._movers:\n",
+        "        for task in tuple(self._movers):\n",
         "        for task in ():\n",
+    ),
+    Rule(
+        "4.2 a kubelet that was seen in its network namespace and is elsewhere now is found",
+        KUBELET_SEARCH,
+        "        if pid in self._seen[space]:\n",
+        "        if pid < 0:\n",
     ),
     Rule(
         "4.2 a kubelet whose threads alone are in its network namespace is found",
@@ -202,7 +208,7 @@ RULES: Final = (
     Rule(
         "4.2 where none of root's works nobody's list is read",
         KUBELET_SEARCH,
-        '        if all(self._roots_users(int(task.partition("/")[0])) is None for task in self._spaces[space]):\n',
+        "        if all(self._roots_users(_pid(task)) is None for task in self._spaces[space]):\n",
         "        if not self._spaces[space]:\n",
     ),
     Rule(

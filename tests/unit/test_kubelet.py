@@ -583,6 +583,34 @@ def test_a_process_that_comes_back_to_its_network_is_looked_for_there(
     assert doubt(host.find()) == Doubt(KubeletDoubt.SEVERAL, f"100 kubelet, 200 {name}")
 
 
+@needs_root
+def test_a_user_s_process_that_never_stays_in_one_network_is_none(host: KubeletHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.kubelet(100)
+    user_s = host.process(200, "python3", network="net:[1]", users=(65533, 65533))
+    host.process(300, "sleep", network="net:[1]")
+    readlink, number, listdir = os.readlink, itertools.count(1), os.listdir
+    monkeypatch.setattr(
+        kubelet_search.os, "readlink", lambda path: f"net:[{next(number)}]" if path == f"{user_s}/ns/net" else readlink(path)
+    )
+    # It is asked before root's.
+    monkeypatch.setattr(kubelet_search.os, "listdir", lambda path: sorted(listdir(path)))
+    assert kubelet_of(host.find(deadline=time.monotonic() + 60)).pid == 100
+    assert next(number) < 5
+
+
+def test_a_process_that_holds_its_sockets_while_it_is_elsewhere(host: KubeletHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Others of its network list them.
+    host.kubelet(100)
+    own, other = "net:[4026532222]", "net:[4026531840]"
+    second = host.process(200, "kind", network=own, listens=("/data/device-plugins/kubelet.sock",))
+    host.process(300, "sleep", network=own)
+    places = itertools.chain([own], itertools.repeat(other))
+    readlink, listdir = os.readlink, os.listdir
+    monkeypatch.setattr(kubelet_search.os, "readlink", lambda path: next(places) if path == f"{second}/ns/net" else readlink(path))
+    monkeypatch.setattr(kubelet_search.os, "listdir", lambda path: sorted(listdir(path)))
+    assert doubt(host.find()) == Doubt(KubeletDoubt.SEVERAL, "100 kubelet, 200 kind")
+
+
 def test_a_process_that_never_stays_in_one_network_is_a_doubt(host: KubeletHost, monkeypatch: pytest.MonkeyPatch) -> None:
     host.kubelet(100)
     second = host.process(200, "kind", network="net:[1]")

@@ -88,7 +88,9 @@ class KubeletSearch:
         #: Tasks by network namespace, as paths below /proc that begin with the process; and what listens there: paths by inode.
         self._spaces: dict[str, list[str]] = {}
         self._listening: dict[str, dict[int, set[str]]] = {}
-        #: Tasks that went over to another network namespace meanwhile, and how often that was seen.
+        #: Who was seen in a network namespace at any time.
+        self._seen: dict[str, set[int]] = {}
+        #: Root's tasks that went over to another network namespace meanwhile, and how often that was seen.
         self._movers: set[str] = set()
         self._moves = 0
         #: Whose processes are; None: another user's.
@@ -121,7 +123,7 @@ class KubeletSearch:
             self._commands[int(name)] = command.removesuffix(b"\n").decode(errors="backslashreplace")
             for task in (name, *self._threads(int(name))):
                 if (space := self._space_of(task)) is not None:
-                    self._spaces.setdefault(space, []).append(task)
+                    self._see(task, space)
 
     def _threads(self, pid: int) -> list[str]:
         """Return the threads of a process that is a kubelet by its name; none of others'."""
@@ -143,10 +145,11 @@ class KubeletSearch:
 
     def _unlisted(self) -> list[str]:
         """Return the network namespaces that are still to be listed, those too to which a task went back that was seen to leave."""
-        for task in self._movers:
+        for task in tuple(self._movers):
+            self._keep_time()
             space = self._space_of(task)
-            if space is not None and space not in self._listening and task not in self._spaces.setdefault(space, []):
-                self._spaces[space].append(task)
+            if space is not None and space not in self._listening and task not in self._spaces.get(space, ()):
+                self._moved(task, space)
         return [space for space, tasks in self._spaces.items() if tasks and space not in self._listening]
 
     def _list_sockets(self, space: str) -> None:
@@ -154,7 +157,7 @@ class KubeletSearch:
 
         A socket has one path. More than one: a path with a newline looks like a line about another one's socket.
         """
-        if all(self._roots_users(int(task.partition("/")[0])) is None for task in self._spaces[space]):
+        if all(self._roots_users(_pid(task)) is None for task in self._spaces[space]):
             self._listening[space] = {}
             return
         listed = self._told_by_kernel(space) or self._told_by_tasks(space)
@@ -195,12 +198,19 @@ class KubeletSearch:
                 return None
             raise DoubtError(KubeletDoubt.PROCESS_UNREADABLE, task, error.errno or 0) from None
 
+    def _see(self, task: str, space: str) -> None:
+        self._spaces.setdefault(space, []).append(task)
+        self._seen.setdefault(space, set()).add(_pid(task))
+
     def _moved(self, task: str, space: str) -> None:
+        self._see(task, space)
+        # Others' say nothing, wherever they go.
+        if self._roots_users(_pid(task)) is None:
+            return
         self._movers.add(task)
         self._moves += 1
         if self._moves > _MAX_MOVES:
             raise DoubtError(KubeletDoubt.CHANGED, task)
-        self._spaces.setdefault(space, []).append(task)
         if not self._listening.get(space):
             # It may not have been looked at, as none of root's worked there.
             self._listening.pop(space, None)
@@ -253,7 +263,7 @@ class KubeletSearch:
 
     def _works_in(self, pid: int, space: str) -> bool:
         """Tell whether a thread of a process is in a network namespace; the first may be in another for a moment, as k3s sets up Pods."""
-        if any(task.partition("/")[0] == str(pid) for task in self._spaces[space]):
+        if pid in self._seen[space]:
             return True
         threads = self._of(str(pid), lambda: os.listdir(f"{self._proc}/{pid}/task")) or ()
         return any(self._space_of(f"{pid}/task/{thread}") == space for thread in threads)
@@ -309,6 +319,10 @@ def started(proc: str, pid: int) -> int:
         return int(data[data.rfind(b")") + 2 :].split()[19])
     except (IndexError, ValueError):
         raise DoubtError(KubeletDoubt.PROCESS_UNREADABLE, str(pid)) from None
+
+
+def _pid(task: str) -> int:
+    return int(task.partition("/")[0])
 
 
 def _take(process: Process, paths: set[str]) -> None:

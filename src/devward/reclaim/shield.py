@@ -38,7 +38,7 @@ class Shield:
     reason: str
     #: For people, fit to be shown.
     sentence: str
-    #: Of one in use: whether anything but the driver's flag speaks against reclaiming it; UNKNOWN: only a search of the host can tell.
+    #: Of one in use: whether anything but the driver's flag speaks against reclaiming it; UNKNOWN: no search says that nothing does.
     beside: Finding = Finding.HELD
 
 

@@ -7,7 +7,8 @@ unknown, or since Pods were not listed, is not told here: that is of every vNPU,
 
 One that the driver calls used is told of where that flag is all there is, as where it stayed behind. Two looks are enough for it, too, with
 the one before them that found nobody and had the host searched: a container's bundle, which names the vNPU or its card, is written before
-the runtime makes the vNPU, and goes after the container's last process. So none that starts, runs or ends is without a sign for so long.
+the runtime makes the vNPU, and goes after the container's last process. Only a container that may open any device, and does not have this
+one open whenever it is looked, is told of as well: a record too many is no harm, and one vNPU has it once.
 """
 
 from collections.abc import Iterable, Mapping
