@@ -158,9 +158,9 @@ class NoRates(Reconciled):
 
 
 class _KeepsProgress(Watched):
-    def _conclude(self, prepared: contract.Prepared, what_came: Aftermath, request_id: str) -> None:
+    def _conclude(self, prepared: contract.Prepared, what_came: Aftermath, request_id: str, recreate: str) -> None:
         before = self._progress
-        super()._conclude(prepared, what_came, request_id)
+        super()._conclude(prepared, what_came, request_id, recreate)
         self._progress = before
 
 
