@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import CADENCE, CONFIG_KEYS, CONFIRMATION, OWNERS, RECONCILER, SNAPSHOT, VERDICT
+from mutations.files import CADENCE, CONFIG_KEYS, CONFIRMATION, OBSTACLES, OWNERS, RECONCILER, SNAPSHOT, VERDICT, WISHES
 from mutations.rule import Rule
 
 RULES: Final = (
@@ -81,20 +81,20 @@ RULES: Final = (
     Rule("4.4 a suspension is noticed", OWNERS, " and apart - before > SUSPENDED_SECONDS)", " and apart < before)"),
     Rule(
         "4.4 a change of mode begins every wait anew",
-        RECONCILER,
-        "            self.interrupt(Interruption(Cut.MODE_CHANGED))",
+        OBSTACLES,
+        "            self._interrupt(Interruption(Cut.MODE_CHANGED))",
         "            pass",
     ),
     Rule(
         "4.4 the end of a pause begins every wait anew",
-        RECONCILER,
-        "            self.interrupt(Interruption(Cut.PAUSE_ENDED))",
+        OBSTACLES,
+        "            self._interrupt(Interruption(Cut.PAUSE_ENDED))",
         "            pass",
     ),
     Rule(
         "4.4 the kill switch's going begins every wait anew",
-        RECONCILER,
-        "            self.interrupt(Interruption(Cut.KILL_SWITCH_REMOVED))",
+        OBSTACLES,
+        "            self._interrupt(Interruption(Cut.KILL_SWITCH_REMOVED))",
         "            pass",
     ),
     Rule(
@@ -134,8 +134,8 @@ RULES: Final = (
     Rule(
         "4.4 an administrator's wish goes with its vNPU",
         RECONCILER,
-        "        self._wishes = tuple(wish for wish in self._wishes if wish.identity in present)\n",
+        "        self.wishes.keep_only(present)\n",
         "",
     ),
-    Rule("4.4 a wish that nobody follows up is none", RECONCILER, "if wish.request.request_id != request.request_id)", "if wish.identity)"),
+    Rule("4.4 a wish that nobody follows up is none", WISHES, "if wish.request.request_id != request.request_id)", "if wish.identity)"),
 )

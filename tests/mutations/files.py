@@ -79,15 +79,18 @@ KEPT: Final = "src/devward/reclaim/kept.py"
 RECLAIM_LEDGER: Final = "src/devward/reclaim/ledger.py"
 LIMITS: Final = "src/devward/reclaim/limits.py"
 LOOK: Final = "src/devward/reclaim/look.py"
+OBSTACLES: Final = "src/devward/reclaim/obstacles.py"
 RECONCILER: Final = "src/devward/reclaim/reconciler.py"
 RECORD: Final = "src/devward/reclaim/record.py"
 RECLAIM_ACTIONS: Final = "src/devward/reclaim/actions.py"
 RECLAIM_ROOM: Final = "src/devward/reclaim/room.py"
+SAFEKEEPING: Final = "src/devward/reclaim/safekeeping.py"
 SHIELD: Final = "src/devward/reclaim/shield.py"
 STAYS: Final = "src/devward/reclaim/stays.py"
 TRAIL: Final = "src/devward/reclaim/trail.py"
 UNDERWAY: Final = "src/devward/reclaim/underway.py"
 VERDICT: Final = "src/devward/reclaim/verdict.py"
+WISHES: Final = "src/devward/reclaim/wishes.py"
 STATE: Final = "src/devward/state.py"
 UNIT: Final = "systemd/devward-dcmi.service"
 
@@ -187,14 +190,17 @@ ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     RECLAIM_LEDGER: ("test_reclaim_reconciler.py", "test_reclaim_room.py"),
     STAYS: ("test_reclaim_stays.py", "test_reclaim_reconciler.py"),
     TRAIL: ("test_reclaim_reconciler.py",),
+    OBSTACLES: ("test_reclaim_reconciler.py", "test_reclaim_room.py"),
     RECONCILER: ("test_reclaim_reconciler.py", "test_reclaim_room.py"),
     RECORD: ("test_reclaim_history.py", "test_reclaim_reconciler.py", "test_reclaim_recorded.py"),
     RECLAIM_ACTIONS: ("test_reclaim_room.py",),
     CHANGES: ("test_reclaim_room.py",),
     RECLAIM_ROOM: ("test_reclaim_room.py", "test_reclaim_reconciler.py"),
+    SAFEKEEPING: ("test_reclaim_room.py",),
     SHIELD: ("test_reclaim_verdict.py", "test_reclaim_confirmation.py", "test_reclaim_properties.py"),
     UNDERWAY: ("test_reclaim_underway.py", "test_reclaim_room.py"),
     VERDICT: ("test_reclaim_verdict.py", "test_reclaim_confirmation.py", "test_reclaim_properties.py"),
+    WISHES: ("test_reclaim_reconciler.py", "test_reclaim_room.py"),
     UNIT: ("test_dcmi_units.py",),
     STATE: ("test_state.py", "test_remembered.py"),
 }

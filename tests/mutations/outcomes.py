@@ -16,6 +16,7 @@ from mutations.files import (
     RECLAIM_ROOM,
     RECONCILER,
     RECORD,
+    SAFEKEEPING,
     UNIT,
 )
 from mutations.rule import Rule
@@ -46,12 +47,17 @@ RULES: Final = (
         " or code == DcmiCode.INVALID_PARAMETER,\n        forbids=code == DcmiCode.NOT_PERMITTED,\n",
         " or code == DcmiCode.INVALID_PARAMETER,\n",
     ),
-    Rule("4.5.4 -8002 is remembered", RECONCILER, "        self._is_forbidden = self._is_forbidden or what_came.forbids\n", ""),
+    Rule(
+        "4.5.4 -8002 is remembered",
+        RECONCILER,
+        "        self._obstacles.is_forbidden = self._obstacles.is_forbidden or what_came.forbids\n",
+        "",
+    ),
     Rule(
         "4.5.4 -8002 ends the cycle",
         RECONCILER,
-        "return not (self._is_forbidden or self._is_journal_refusing or self._is_unsaved)",
-        "return not (self._is_journal_refusing or self._is_unsaved)",
+        "return not (self._obstacles.is_forbidden or self._obstacles.is_journal_refusing or self._obstacles.is_unsaved)",
+        "return not (self._obstacles.is_journal_refusing or self._obstacles.is_unsaved)",
     ),
     Rule("4.5.4 a refusal about the vNPU begins its wait anew", AFTERMATH, "sets_back=reason not in _OF_BROKER or code", "sets_back=code"),
     Rule(
@@ -115,20 +121,20 @@ RULES: Final = (
     Rule(
         "4.5.5 a try that cannot be kept is none",
         RECONCILER,
-        "            self._is_unsaved = not await self.ledger.count_try(judgement.card, self._clock.monotonic())\n",
+        "            self._obstacles.is_unsaved = not await self.ledger.count_try(judgement.card, self._clock.monotonic())\n",
         "            await self.ledger.count_try(judgement.card, self._clock.monotonic())\n",
     ),
     Rule(
         "4.5.5 what could not be kept stands in the way until it is kept",
         RECONCILER,
-        "        self._is_unsaved = self._is_unsaved and not await self.ledger.keep()\n",
-        "        self._is_unsaved = False\n",
+        "        self._obstacles.is_unsaved = self._obstacles.is_unsaved and not await self.ledger.keep()\n",
+        "        self._obstacles.is_unsaved = False\n",
     ),
     Rule(
         "4.5.5 what could not be kept is tried again",
         RECONCILER,
-        "self._is_unsaved and not await self.ledger.keep()",
-        "self._is_unsaved",
+        "self._obstacles.is_unsaved and not await self.ledger.keep()",
+        "self._obstacles.is_unsaved",
     ),
     Rule("4.5.5 the hour's tries survive a restart", KEPT, '"tries": list(spent.moments),', '"tries": [],'),
     Rule(
@@ -175,7 +181,7 @@ RULES: Final = (
     ),
     Rule(
         "4.5.5 a damaged file is not hidden",
-        RECLAIM_ROOM,
+        SAFEKEEPING,
         "        if self._problem and not self._may_overwrite:\n            return False\n",
         "",
     ),

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mutations.files import CHANGES, CONTROLS, INVENTORY, PAUSING, RECLAIM_ACTIONS, RECLAIM_ROOM, RECONCILER, STATE
+from mutations.files import CHANGES, CONTROLS, INVENTORY, OBSTACLES, PAUSING, RECLAIM_ACTIONS, RECLAIM_ROOM, RECONCILER, STATE
 from mutations.rule import Rule
 
 
@@ -80,7 +80,12 @@ RULES: Final = (
         "            return 0\n",
     ),
     Rule("4.5.1 --no-reclaim is heeded", RECLAIM_ROOM, "            no_reclaim=self._no_reclaim,\n", ""),
-    Rule("4.6 a damaged state is heeded", RECLAIM_ROOM, "            is_state_damaged=state.pins_in_doubt or bool(self._problem),\n", ""),
+    Rule(
+        "4.6 a damaged state is heeded",
+        RECLAIM_ROOM,
+        "            is_state_damaged=state.pins_in_doubt or self._safekeeping.is_damaged,\n",
+        "",
+    ),
     Rule("4.5.6 that devward stops is heeded", RECLAIM_ROOM, "            is_stopping=self._is_stopping,\n", ""),
     Rule(
         "4.6 a mode that was set outlasts the configuration's",
@@ -94,14 +99,14 @@ RULES: Final = (
     ),
     Rule(
         "4.2 a kubelet is seen before anything is destroyed",
-        RECONCILER,
+        OBSTACLES,
         "has_kubelet=scan is not None and scan.kubelet is not None)",
         "has_kubelet=True)",
     ),
     Rule(
         "4.5.1 what stops reclaiming stops a cycle",
         RECONCILER,
-        "        if not permission(_retried(controls), seen.blocked).may_destroy:\n            return\n",
+        "        if not permission(retried(controls), seen.blocked).may_destroy:\n            return\n",
         "",
     ),
     Rule(

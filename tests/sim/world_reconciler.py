@@ -6,7 +6,7 @@ and clocks. Where it waits, it waits for the world; the loop that it runs on tur
 
 import asyncio
 import json
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -28,8 +28,9 @@ from devward.reclaim.history import Gone
 from devward.reclaim.kept import from_values, to_values
 from devward.reclaim.limits import Breaker, Spent
 from devward.reclaim.look import Cut, Interruption, Look
+from devward.reclaim.obstacles import Obstacles
 from devward.reclaim.reconciler import Reconciler
-from devward.reclaim.warden import LastWord
+from devward.reclaim.warden import LastWord, Warden
 from sim.journal_sink import parse
 from sim.virtual_time import VirtualTimeLoop
 from sim.world import World
@@ -284,13 +285,20 @@ class Watched(Reconciler):
     daemon: Daemon
     warden: WorldWarden
     #: The evidence of the looks that are under way, by the snapshot's moment.
-    evidence: Evidence
+    under_way: Evidence
+    #: What reads what stops reclaiming.
+    obstacles_type: type[Obstacles] = Obstacles
+
+    def __init__(self, config: ReclaimConfig, warden: Warden, audit: Audit, clock: Clock, new_id: Callable[[], str]) -> None:
+        """Know nothing yet."""
+        super().__init__(config, warden, audit, clock, new_id)
+        self._obstacles = self.obstacles_type(warden, self.ledger, self.interrupt)
 
     def _look(self, seen: Seen) -> Look:
         look = super()._look(seen)
         interruptions, self.warden.interruptions = self.warden.interruptions, []
         # Made anew, and not the reconciler's own: that is what is checked.
-        self.warden.last = self.daemon.see(self.evidence.look(interruptions))
+        self.warden.last = self.daemon.see(self.under_way.look(interruptions))
         return look
 
 
@@ -356,7 +364,7 @@ class Reconciled(Whole):
             await self.steps.at(f"again-{where}")
 
     def _seen(self, evidence: Evidence) -> Seen:
-        self.reconciler.evidence = evidence
+        self.reconciler.under_way = evidence
         parts, snapshot, statement = evidence.parts, evidence.snapshot, evidence.statement
         assert parts is not None
         assert snapshot is not None

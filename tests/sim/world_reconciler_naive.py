@@ -14,6 +14,7 @@ from devward.reclaim.aftermath import Aftermath
 from devward.reclaim.controls import Controls, Switch
 from devward.reclaim.limits import Due, Rates
 from devward.reclaim.look import Interruption, Look
+from devward.reclaim.obstacles import Obstacles
 from devward.reclaim.warden import LastWord, Warden
 from sim.world_reconciler import Reconciled, Watched, WorldJournal, WorldWarden
 
@@ -63,19 +64,24 @@ class NoInterruptions(Reconciled):
     reconciler_type = _NoInterruptions
 
 
+class _NoticedAtLooksOnly(Obstacles):
+    is_first = True
+
+    async def read(self, seen: Seen) -> Controls:
+        last, is_first, self.is_first = self._last, self.is_first, False
+        controls = await super().read(seen)
+        if not is_first:
+            self._last = last
+        return controls
+
+
 class _NoticesAtLooksOnly(Watched):
-    _is_first = True
+    obstacles_type = _NoticedAtLooksOnly
 
     async def _take(self, seen: Seen, again: Callable[[], Awaitable[Seen]]) -> None:
-        self._is_first = True
+        assert isinstance(self._obstacles, _NoticedAtLooksOnly)
+        self._obstacles.is_first = True
         await super()._take(seen, again)
-
-    async def _controls(self, seen: Seen) -> Controls:
-        last, is_first, self._is_first = self._last_controls, self._is_first, False
-        controls = await super()._controls(seen)
-        if not is_first:
-            self._last_controls = last
-        return controls
 
 
 class NoticesAtLooksOnly(Reconciled):
@@ -111,9 +117,13 @@ class ClockStandsStill(Reconciled):
     reconciler_type = _ClockStandsStill
 
 
-class _NoKillSwitch(Watched):
+class _KillSwitchAbsent(Obstacles):
     def _with_own(self, switch: Switch, *, has_kubelet: bool) -> Controls:
         return super()._with_own(Switch.ABSENT, has_kubelet=has_kubelet)
+
+
+class _NoKillSwitch(Watched):
+    obstacles_type = _KillSwitchAbsent
 
 
 class NoKillSwitch(Reconciled):
@@ -122,10 +132,14 @@ class NoKillSwitch(Reconciled):
     reconciler_type = _NoKillSwitch
 
 
-class _ControlsBeforeSwitch(Watched):
-    async def _controls(self, seen: Seen) -> Controls:
+class _ReadBeforeSwitch(Obstacles):
+    async def read(self, seen: Seen) -> Controls:
         before = self._warden.controls()
-        return replace(await super()._controls(seen), mode=before.mode, is_paused=before.is_paused)
+        return replace(await super().read(seen), mode=before.mode, is_paused=before.is_paused)
+
+
+class _ControlsBeforeSwitch(Watched):
+    obstacles_type = _ReadBeforeSwitch
 
 
 class ControlsBeforeSwitch(Reconciled):

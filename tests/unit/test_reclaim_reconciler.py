@@ -1155,7 +1155,7 @@ async def _two_minutes(scene: Scene) -> None:
 def test_a_shorter_wait_is_for_the_named_one_only_and_in_its_name(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         await scene.look()
-        scene.reconciler.wish((vnpu_of(101).identity,), request(1), shorten=True)
+        scene.reconciler.wishes.add((vnpu_of(101).identity,), request(1), shorten=True)
         await _two_minutes(scene)
         assert scene.destroyed == [101]
         assert scene.world.asked[0][1] == "wish-1"
@@ -1167,7 +1167,7 @@ def test_a_shorter_wait_is_for_the_named_one_only_and_in_its_name(play: Callable
 def test_a_wish_without_a_shorter_wait_waits_as_long_as_ever(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         await scene.look(0)
-        scene.reconciler.wish((vnpu_of().identity,), request(1), shorten=False)
+        scene.reconciler.wishes.add((vnpu_of().identity,), request(1), shorten=False)
         await _two_minutes(scene)
         assert scene.destroyed == []
         await scene.wait(600)
@@ -1179,8 +1179,8 @@ def test_a_wish_without_a_shorter_wait_waits_as_long_as_ever(play: Callable[...,
 def test_a_wish_that_nobody_follows_any_more_is_none(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         await scene.look(0)
-        scene.reconciler.wish((vnpu_of().identity,), request(1), shorten=True)
-        scene.reconciler.unwish(request(1))
+        scene.reconciler.wishes.add((vnpu_of().identity,), request(1), shorten=True)
+        scene.reconciler.wishes.drop(request(1))
         await _two_minutes(scene)
         assert scene.destroyed == []
         await scene.wait(600)
@@ -1192,9 +1192,9 @@ def test_a_wish_that_nobody_follows_any_more_is_none(play: Callable[..., None]) 
 def test_the_wish_of_one_administrator_outlasts_that_of_another(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         await scene.look(0)
-        scene.reconciler.wish((vnpu_of().identity,), request(1), shorten=True)
-        scene.reconciler.wish((vnpu_of().identity,), request(2), shorten=False)
-        scene.reconciler.unwish(request(2))
+        scene.reconciler.wishes.add((vnpu_of().identity,), request(1), shorten=True)
+        scene.reconciler.wishes.add((vnpu_of().identity,), request(2), shorten=False)
+        scene.reconciler.wishes.drop(request(2))
         await _two_minutes(scene)
         assert [asked for _, asked in scene.world.asked] == ["wish-1"]
 
@@ -1204,7 +1204,7 @@ def test_the_wish_of_one_administrator_outlasts_that_of_another(play: Callable[.
 def test_a_wish_goes_with_its_vnpu(play: Callable[..., None]) -> None:
     async def test(scene: Scene) -> None:
         await scene.look(0)
-        scene.reconciler.wish((vnpu_of().identity,), request(1), shorten=True)
+        scene.reconciler.wishes.add((vnpu_of().identity,), request(1), shorten=True)
         scene.world.vnpus = (vnpu_of(identity="another"),)
         await scene.look()
         scene.world.vnpus = (vnpu_of(),)

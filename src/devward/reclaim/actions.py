@@ -113,11 +113,11 @@ class ReclaimActions:
         """Have everything looked at now, and with a shorter wait as often as that takes; return what became of each."""
         if self._reconciler is None:
             return tuple(ActionResult(identity, Outcome.FAILURE, "not-evaluated") for identity in identities)
-        self._reconciler.wish(identities, request, shorten=shorten)
+        self._reconciler.wishes.add(identities, request, shorten=shorten)
         try:
             return await self._follow_wish(self._reconciler, identities, shorten=shorten)
         finally:
-            self._reconciler.unwish(request)
+            self._reconciler.wishes.drop(request)
 
     async def _follow_wish(self, reconciler: "Reconciler", identities: tuple[str, ...], *, shorten: bool) -> tuple[ActionResult, ...]:
         ends = self._clock.monotonic() + WISH_SECONDS

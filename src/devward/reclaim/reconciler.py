@@ -6,7 +6,7 @@ decided is decided in the pure rooms beside this one; here is the order of thing
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,16 +25,18 @@ from devward.reclaim.aftermath import Aftermath, Result
 from devward.reclaim.asking import ask_about
 from devward.reclaim.confirmation import Bounds, Pace, Progress, step
 from devward.reclaim.contract import Chosen, Go, Prepared, Refuse
-from devward.reclaim.controls import Controls, Permission, Switch, permission
+from devward.reclaim.controls import Controls, Permission, permission
 from devward.reclaim.counters import Counters
 from devward.reclaim.history import Attempt, Fate, Gone, History
 from devward.reclaim.ledger import Ledger
 from devward.reclaim.limits import Allowance, Due, Rates
 from devward.reclaim.look import Cut, Interruption, Look, Reach, container_key, take_look
+from devward.reclaim.obstacles import Obstacles, retried
 from devward.reclaim.trail import ReclaimTrail
 from devward.reclaim.underway import Underway
 from devward.reclaim.verdict import Judgement
 from devward.reclaim.warden import LastWord, Warden
+from devward.reclaim.wishes import Wishes
 
 #: Seconds that a destruction may take before stopping goes on without it; the broker is then left alone.
 FINISH_SECONDS: Final = 60.0
@@ -55,15 +57,6 @@ class Standing:
     look: Look | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """An administrator's, to have a vNPU reclaimed."""
-
-    identity: str
-    request: ActionRequest
-    shorten: bool
-
-
 class Reconciler:
     """Judges, and reclaims. One look at a time."""
 
@@ -82,11 +75,8 @@ class Reconciler:
         self._interruptions: tuple[Interruption, ...] = ()
         self._picture = _NO_PICTURE
         self._latest: Seen | None = None
-        self._is_forbidden = False
-        self._is_journal_refusing = False
-        self._is_unsaved = False
-        self._wishes: tuple[Wish, ...] = ()
-        self._last_controls: Controls | None = None
+        self._obstacles = Obstacles(warden, self.ledger, self.interrupt)
+        self.wishes = Wishes()
         self._last_unknowns: tuple[Unknown, ...] = ()
         #: Identities of what was pinned when that was looked at last.
         self._pinned: frozenset[str] = frozenset()
@@ -99,7 +89,7 @@ class Reconciler:
     def configure(self, config: ReclaimConfig) -> None:
         """Apply other settings; every wait begins anew."""
         self._configure(config)
-        self._is_forbidden = False
+        self._obstacles.is_forbidden = False
         self.interrupt(Interruption(Cut.RELOADED))
 
     def _configure(self, config: ReclaimConfig) -> None:
@@ -110,14 +100,6 @@ class Reconciler:
     def interrupt(self, interruption: Interruption) -> None:
         """Break waits at the next look."""
         self._interruptions = (*self._interruptions, interruption)
-
-    def wish(self, identities: Iterable[str], request: ActionRequest, *, shorten: bool) -> None:
-        """Name who asks for a destruction in its record, and with `shorten` let these vNPUs wait for the short pace only."""
-        self._wishes = (*self._wishes, *(Wish(identity, request, shorten) for identity in identities))
-
-    def unwish(self, request: ActionRequest) -> None:
-        """Nobody follows up this request any more: what is left of its vNPUs goes its way like any other."""
-        self._wishes = tuple(wish for wish in self._wishes if wish.request.request_id != request.request_id)
 
     @property
     def underway(self) -> Underway | None:
@@ -187,20 +169,20 @@ class Reconciler:
             # Of a cycle that was broken off: what comes of it counts before anything else does.
             await asyncio.wait({self._acting})
         await self.ledger.recall()
-        controls = await self._controls(seen)
+        controls = await self._obstacles.read(seen)
         look = self._look(seen)
         self._take_in(look, seen, controls)
         before, self._left = self._left, {}
         self.ledger.spent = limits.begin_cycle(self.ledger.spent)
         eligible = limits.due(self.standing.judgements, self._progress)
         if not eligible:
-            self._is_journal_refusing = False
+            self._obstacles.is_journal_refusing = False
         await self._watch(look, eligible)
         # That the state directory takes nothing, or the journal, is tried anew in each cycle: nothing else tells that it is back.
-        self._is_unsaved = self._is_unsaved and not await self.ledger.keep()
-        controls = await self._controls(seen)
+        self._obstacles.is_unsaved = self._obstacles.is_unsaved and not await self.ledger.keep()
+        controls = await self._obstacles.read(seen)
         self._publish(look, seen, controls)
-        if not permission(_retried(controls), seen.blocked).may_destroy:
+        if not permission(retried(controls), seen.blocked).may_destroy:
             return
         choice = limits.choose(eligible, self.ledger.spent, self._rates, self._clock.monotonic())
         self._left = {identity: reached.value for identity, reached in choice.left.items()}
@@ -210,15 +192,12 @@ class Reconciler:
                 break
         # What stopped it is to be seen before the next look.
         latest = self._latest or seen
-        self._allow(await self._controls(latest), latest.blocked)
+        self._allow(await self._obstacles.read(latest), latest.blocked)
 
     def noticed(self) -> None:
         """An administrator changed something of what stops reclaiming: it shows at once, and breaks waits even if it is taken back soon."""
-        if self._last_controls is None:
-            return
-        last = self._last_controls
-        self._notice(self._with_own(last.kill_switch, has_kubelet=last.has_kubelet))
-        self._allow(self._last_controls, self._last_unknowns)
+        if (controls := self._obstacles.reread()) is not None:
+            self._allow(controls, self._last_unknowns)
 
     def pinned(self) -> None:
         """Pins may be others than before: the wait of what is not pinned any more begins anew."""
@@ -234,18 +213,6 @@ class Reconciler:
         self.standing = Standing({}, permission(Controls()))
         self._warden.changed()
         self._warden.cycle_ended()
-
-    def _notice(self, controls: Controls) -> None:
-        """Break every wait where less stands in the way than when that was read last, or another mode is in force."""
-        before, self._last_controls = self._last_controls, controls
-        if before is None:
-            return
-        if before.mode is not controls.mode:
-            self.interrupt(Interruption(Cut.MODE_CHANGED))
-        if before.is_paused and not controls.is_paused:
-            self.interrupt(Interruption(Cut.PAUSE_ENDED))
-        if before.kill_switch is not Switch.ABSENT and controls.kill_switch is Switch.ABSENT:
-            self.interrupt(Interruption(Cut.KILL_SWITCH_REMOVED))
 
     def _allow(self, controls: Controls, unknowns: tuple[Unknown, ...], *, is_other_look: bool = False) -> None:
         self._last_unknowns = unknowns
@@ -267,7 +234,7 @@ class Reconciler:
         containers = seen.gathered.containers
         living = None if containers is None else frozenset(container_key(one) for one in containers if one.life is Life.LIVE)
         present = frozenset(vnpu.identity for vnpu in picture.vnpus)
-        self._wishes = tuple(wish for wish in self._wishes if wish.identity in present)
+        self.wishes.keep_only(present)
         return take_look(
             picture,
             seen.snapshot if seen.is_asked else None,
@@ -279,7 +246,7 @@ class Reconciler:
             living=living,
             reach=self._reach,
             interruptions=self._interruptions,
-            shorten=frozenset(wish.identity for wish in self._wishes if wish.shorten),
+            shorten=self.wishes.shortened,
         )
 
     def _take_in(self, look: Look, seen: Seen, controls: Controls, progress: Progress | None = None) -> None:
@@ -304,28 +271,6 @@ class Reconciler:
         self.standing = Standing(shown, self.standing.permission, look)
         self._allow(controls, seen.blocked, is_other_look=is_other_look)
 
-    async def _controls(self, seen: Seen) -> Controls:
-        scan = seen.gathered.parts.kubelet.value
-        # Before the others are read: that takes a moment, in which an administrator may say something.
-        switch = await self._warden.switch()
-        controls = self._with_own(switch, has_kubelet=scan is not None and scan.kubelet is not None)
-        # At every reading: a kill switch may be there for less than the time between two looks.
-        self._notice(controls)
-        return controls
-
-    def _with_own(self, switch: Switch, *, has_kubelet: bool) -> Controls:
-        """Return everything that stops reclaiming now."""
-        return replace(
-            self._warden.controls(),
-            kill_switch=switch,
-            has_kubelet=has_kubelet,
-            is_breaker_latched=self.ledger.breaker.is_latched,
-            breaker_text=limits.sentence(self.ledger.breaker),
-            is_forbidden=self._is_forbidden,
-            is_journal_refusing=self._is_journal_refusing,
-            is_unsaved=self._is_unsaved,
-        )
-
     async def _watch(self, look: Look, eligible: tuple[Due, ...]) -> None:
         """Latch the breaker where too much is eligible at a time."""
         before = self.ledger.breaker
@@ -346,7 +291,7 @@ class Reconciler:
         before, apart = self._progress, self._clock.apart()
         seen = await again()
         fresh = self._look(seen)
-        controls = await self._controls(seen)
+        controls = await self._obstacles.read(seen)
         answer, progress = contract.prepare(
             Chosen(due, sequence),
             before,
@@ -355,7 +300,7 @@ class Reconciler:
             now=self._clock.monotonic(),
             apart=apart,
             sequence=self._warden.sequence(due.vdev),
-            controls=_retried(controls),
+            controls=retried(controls),
             spent=self.ledger.spent,
             rates=self._rates,
             bounds=self._bounds,
@@ -364,17 +309,16 @@ class Reconciler:
         await self._watch(fresh, limits.due(self.standing.judgements, self._progress))
         if isinstance(answer, Refuse):
             self._refused(due, answer.reason, answer.sentence)
-            return not self.ledger.breaker.is_latched and permission(_retried(controls)).may_destroy
+            return not self.ledger.breaker.is_latched and permission(retried(controls)).may_destroy
         # As a task of its own, which whoever cancels this one leaves alone: what was begun is begun, and has to be put on record.
         self._acting = asyncio.get_running_loop().create_task(self._destroy(answer, fresh, seen), name="destruction")
         await asyncio.shield(self._acting)
-        return not (self._is_forbidden or self._is_journal_refusing or self._is_unsaved)
+        return not (self._obstacles.is_forbidden or self._obstacles.is_journal_refusing or self._obstacles.is_unsaved)
 
     async def _destroy(self, prepared: Prepared, fresh: Look, seen: Seen) -> None:
         """Put the intent on record, say the last word, ask the broker, and put on record what came of it."""
         expected, judgement = prepared.expected, prepared.judgement
-        wished = next((wish.request for wish in self._wishes if wish.identity == judgement.identity), None)
-        request = wished or ActionRequest(self._new_id(), None, Trigger.TIMER)
+        request = self.wishes.request(judgement.identity) or ActionRequest(self._new_id(), None, Trigger.TIMER)
         recreate = record.recreate_line(expected, self._picture.vgroups.get(judgement.name))
         told = {**record.evidence(judgement, fresh, self._progress), "recreate": recreate}
         what = f"vNPU {expected.vdev} ({expected.template}) of card {judgement.card}"
@@ -387,23 +331,23 @@ class Reconciler:
             request=request,
             evidence=told,
         ) as act:
-            self._is_journal_refusing = not act.taken
+            self._obstacles.is_journal_refusing = not act.taken
             if not act.taken:
                 # Nothing is tried, and so it counts for no rate: the journal may be away for longer than an hour.
                 act.fail(contract.No.NOT_RECORDED.value, f"{what} is not destroyed: {contract.NO_TEXT[contract.No.NOT_RECORDED]}")
                 return
-            self._is_unsaved = not await self.ledger.count_try(judgement.card, self._clock.monotonic())
-            if self._is_unsaved:
+            self._obstacles.is_unsaved = not await self.ledger.count_try(judgement.card, self._clock.monotonic())
+            if self._obstacles.is_unsaved:
                 act.fail("try-not-saved", f"{what} is not destroyed after all: that it is tried could not be saved")
                 return
 
             async def last_word() -> Refuse | None:
-                controls = await self._controls(seen)
+                controls = await self._obstacles.read(seen)
                 last = contract.decide(
                     prepared,
                     now=self._clock.boottime(),
                     sequence=self._warden.sequence(expected.vdev),
-                    controls=_retried(controls),
+                    controls=retried(controls),
                     is_intent_taken=act.taken,
                 )
                 if isinstance(last, Go):
@@ -448,7 +392,7 @@ class Reconciler:
         self._progress = aftermath.conclude(self._progress, identity, what_came, now)
         if what_came.result is not Result.DESTROYED:
             self._left[identity] = what_came.reason
-        self._is_forbidden = self._is_forbidden or what_came.forbids
+        self._obstacles.is_forbidden = self._obstacles.is_forbidden or what_came.forbids
         self.counters += counters.of_destruction(what_came)
         attempt = Attempt(request_id, now, recreate)
         self._history, went = history.act(self._history, identity, attempt, what_came.result, at_usec=self._clock.realtime_usec())
@@ -484,8 +428,3 @@ class Reconciler:
             _log.warning("a vNPU is still being destroyed; the broker is left alone, and another one waits for it")
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-
-def _retried(controls: Controls) -> Controls:
-    """Return what stops reclaiming but for what only another record can tell to be over."""
-    return replace(controls, is_journal_refusing=False)

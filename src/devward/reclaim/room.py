@@ -1,6 +1,5 @@
 """Reclaiming, for the rest of the daemon: what stops it, what was judged, and what is kept of it. Loaded with the first NPU."""
 
-import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -9,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from devward.audit import Audit
 from devward.clock import Clock
 from devward.config import ReclaimConfig
-from devward.errors import DevwardError
 from devward.metrics import ReclaimMeasures
 from devward.model import Finding, ReclaimMode, ReclaimState
 from devward.npu.room import NpuRoom
 from devward.pausing import PauseClock
 from devward.reasons import Reason
 from devward.reclaim.actions import ReclaimActions
+from devward.reclaim.safekeeping import Safekeeping
+from devward.reclaim.statetrail import StateTrail
 from devward.remembered import Remembered, without_reclaim_pause
-from devward.text import printable
 from devward.worker import Worker, WorkerHung
 
 if TYPE_CHECKING:  # a host without NPUs loads nothing of them
@@ -30,19 +29,13 @@ if TYPE_CHECKING:  # a host without NPUs loads nothing of them
     from devward.reclaim.controls import Controls, Switch
     from devward.reclaim.history import Gone
     from devward.reclaim.judged import JudgedVnpus
-    from devward.reclaim.keeping import Keeping
     from devward.reclaim.limits import Breaker, Spent
     from devward.reclaim.reconciler import Reconciler
     from devward.reclaim.underway import Underway
     from devward.reclaim.warden import LastWord
 
-_log = logging.getLogger(__name__)
-
-#: Seconds that a look at the kill switch, and keeping, may take.
+#: Seconds that a look at the kill switch may take.
 SWITCH_SECONDS = 2.0
-SAVE_SECONDS = 5.0
-#: States in which it would reclaim, and cannot.
-_BLOCKED = frozenset({ReclaimState.BLOCKED, ReclaimState.MASS_RECLAIM})
 
 
 class ReclaimRoom:
@@ -73,11 +66,6 @@ class ReclaimRoom:
         self._config = config
         self._npus = npus
         self._remembered = remembered
-        self._state_directory = state_directory
-        #: Why it is not known what an earlier run of the daemon left; empty: it is.
-        self._problem = ""
-        #: An administrator wants what is damaged written anew.
-        self._may_overwrite = False
         self._audit = audit
         self._clock = clock
         self._new_id = new_id
@@ -86,6 +74,8 @@ class ReclaimRoom:
         self._on_change = on_change
         self._on_reclaimed = on_reclaimed
         self._worker = Worker("switch")
+        self._safekeeping = Safekeeping(state_directory, self._worker, audit)
+        self._trail = StateTrail(audit, clock)
         self._pause_clock = PauseClock()
         self._judged: JudgedVnpus | None = None
         self._reconciler: Reconciler | None = None
@@ -96,17 +86,12 @@ class ReclaimRoom:
             audit=audit,
             clock=clock,
             reconciler=lambda: self._reconciler,
-            is_damaged=lambda: bool(self._problem),
+            is_damaged=lambda: self._safekeeping.is_damaged,
             go_on_without=self._go_on_without,
             lateness=self.lateness,
             look=look,
             on_change=on_change,
         )
-        #: As it was told of last, and every reason that was; None: not yet.
-        self._state: ReclaimState | None = None
-        #: Since when it is blocked, in seconds of the monotonic clock; None: it is not.
-        self._blocked_since: float | None = None
-        self._blocks: frozenset[str] = frozenset()
 
     # --- views -------------------------------------------------------------------------------------------------------
     @property
@@ -204,7 +189,7 @@ class ReclaimRoom:
         return ReclaimMeasures(
             leaked_cores=leaked_cores(self._reconciler.history, is_node_known=self._reconciler.is_node_known),
             reclaims={"destroyed": done.vnpus_destroyed, "failed": done.destroy_errors, "refused": done.destroy_refusals},
-            blocked_seconds=self._clock.monotonic() - self._blocked_since if self._blocked_since is not None else 0.0,
+            blocked_seconds=self._trail.blocked_seconds,
         )
 
     def explain(self, vnpu: str, *, full: bool) -> Mapping[str, Any]:
@@ -316,21 +301,13 @@ class ReclaimRoom:
             mode=self.mode,
             is_paused=bool(self.paused_until_usec),
             no_reclaim=self._no_reclaim,
-            is_state_damaged=state.pins_in_doubt or bool(self._problem),
+            is_state_damaged=state.pins_in_doubt or self._safekeeping.is_damaged,
             is_stopping=self._is_stopping,
         )
 
     def changed(self) -> None:
         """Verdicts, or what blocks, may be others now."""
-        before, self._state = self._state, self.state
-        if self._state not in _BLOCKED:
-            self._blocked_since = None
-        elif self._blocked_since is None:
-            self._blocked_since = self._clock.monotonic()
-        told, self._blocks = self._blocks, frozenset(self._reasons())
-        # That nothing stands in the way from the start is no news.
-        if self._blocks - told or before not in (None, self._state):
-            self._record_state(before, told)
+        self._trail.see(self.state, self._reasons(), dict(self.blocked))
         self._on_change()
 
     def _reasons(self) -> Mapping[str, str]:
@@ -340,66 +317,18 @@ class ReclaimRoom:
         allowed = self._reconciler.standing.permission
         return dict(zip(allowed.reasons, allowed.sentences, strict=True))
 
-    def _record_state(self, before: ReclaimState | None, told: frozenset[str]) -> None:
-        now, reasons = self.state, self._reasons() or dict(self.blocked)
-        is_free = now is ReclaimState.ENFORCING
-        # What is new comes first, each the weightiest first. Sentences may name a Pod, as findings do.
-        codes = sorted(reasons, key=told.__contains__)
-        was = "" if before in (None, now) else f", and was {before}"
-        self._audit.transition(
-            # Each reason is damped by itself, so that one that comes and goes hides no other.
-            f"reclaiming ({codes[0]})" if codes and before in (None, now) else "reclaiming",
-            "reclaim-unblocked" if is_free else "reclaim-blocked",
-            f"Reclaiming is {now}{was}{': ' if codes else ''}{' '.join(reasons[code] for code in codes)}",
-            # One alone: of several values the catalog's text takes any.
-            reason=codes[0] if codes else now.value,
-            evidence={"reasons": codes},
-        )
-
     async def load(self) -> "tuple[Breaker, Spent] | None":
         """Return what an earlier run of the daemon left; None: the file system does not tell for now."""
-        before = self._problem
-        try:
-            breaker, spent, self._problem = await self._worker.run(self._kept().load, SAVE_SECONDS)
-        except WorkerHung as hung:
-            self._problem = printable(str(hung))
-            if self._problem != before:
-                self._record_damage()
-            return None
-        if self._problem:
-            self._record_damage()
-        return breaker, spent
+        return await self._safekeeping.load()
 
     async def _go_on_without(self) -> None:
         """Write anew what is damaged, since an administrator wants it. Where it was not read at all, or that fails, the problem stays."""
-        if self._reconciler is None:
-            return
-        self._may_overwrite = True
-        try:
-            if await self._reconciler.ledger.keep():
-                self._problem = ""
-        finally:
-            self._may_overwrite = False
-
-    def _record_damage(self) -> None:
-        self._audit.event("state-damaged", f"What is kept of reclaiming cannot be read, and nothing is reclaimed: {self._problem}")
+        if self._reconciler is not None:
+            await self._safekeeping.write_anew(self._reconciler.ledger.keep)
 
     async def keep(self, breaker: "Breaker", spent: "Spent") -> bool:
         """Keep what must outlast this run of the daemon; False: it could not be kept, or would hide that what was there is damaged."""
-        if self._problem and not self._may_overwrite:
-            return False
-        keeping = self._kept()
-        try:
-            await self._worker.run(lambda: keeping.save(breaker, spent), SAVE_SECONDS)
-        except (DevwardError, OSError, WorkerHung) as error:
-            _log.warning("what must be kept of reclaiming could not be saved: %s", error)
-            return False
-        return True
-
-    def _kept(self) -> "Keeping":
-        from devward.reclaim.keeping import Keeping
-
-        return Keeping(self._state_directory)
+        return await self._safekeeping.keep(breaker, spent)
 
     def reclaimed(self, gone: "Gone", phy: int) -> None:
         """A vNPU was destroyed."""
