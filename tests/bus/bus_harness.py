@@ -452,7 +452,9 @@ class Client:
             flags=MessageFlag(flags),
         )
         async with asyncio.timeout(DEADLINE):
-            return await self.bus.call(message)
+            answer = await self.bus.call(message)
+        assert answer is not None
+        return answer
 
     async def ok(self, member: str, signature: str = "", body: list[object] | None = None, **more: object) -> list[object]:
         reply = await self.call(member, signature, body, **more)  # type: ignore[arg-type]

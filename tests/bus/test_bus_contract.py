@@ -47,8 +47,9 @@ def test_every_interface_file_is_served_under_its_own_name() -> None:
 def test_every_member_is_documented() -> None:
     for name in OURS:
         interface = CONTRACT.interfaces[name]
-        for member in (*interface.methods.values(), *interface.signals.values(), *interface.properties.values()):
-            assert member.doc.endswith("."), member.name
+        for members in (interface.methods, interface.signals, interface.properties):
+            for member, declared in members.items():
+                assert declared.doc.endswith("."), member
 
 
 @pytest.mark.parametrize("name", OURS)

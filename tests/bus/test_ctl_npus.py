@@ -309,7 +309,7 @@ def test_as_many_as_there_can_be(bus: Bus) -> None:
             assert f"{CARDS} Ascend NPUs ({CARDS} healthy), {number} vNPUs (0 in use)." in ended.output
             assert len((await ctl(bus.address, "vnpus")).output.splitlines()) == number + 1
             assert f"It has {VNPUS_PER_CARD} vNPUs: v2116, " in (await ctl(bus.address, "explain", "p063")).output
-            wanted = {view.name for view in (*made.backend.card_views, *made.backend.vnpu_views)}
+            wanted = {card.name for card in made.backend.card_views} | {vnpu.name for vnpu in made.backend.vnpu_views}
             assert wanted <= set((await ctl(bus.address, "complete", "explain")).output.split())
 
     run(main, debug=False)

@@ -6,6 +6,7 @@ import signal
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -208,7 +209,8 @@ def test_modes_and_pause_write_nothing_and_refuse_what_is_stale(daemon: DaemonPr
     daemon.spec.write_text("{}")
     assert daemon.allocation("kvm")[0] is False
     assert daemon.spec.read_text() == "{}"
-    assert daemon.call("RepairSpecs", "t", "0")[2][0][1:] == ["noop", "cdi-paused"]
+    _, _, results = daemon.call("RepairSpecs", "t", "0")
+    assert [one[1:] for one in cast(list[list[str]], results)] == [["noop", "cdi-paused"]]
     assert daemon.get("", "Manager", "Ready") is False
     # both survive a restart
     daemon.stop()

@@ -224,8 +224,8 @@ def _observer_of_container() -> HostObserver:
     return HostObserver(_scanner_of_container(), lambda deadline: find_kubelet(vantage=everybody, deadline=deadline))
 
 
-def _scan_by(file: Path) -> Callable[[int, DeviceNumber, str], ScanResult]:
-    def scan(_vdev: int, _number: DeviceNumber, _runtime: str) -> ScanResult:
+def _scan_by(file: Path) -> Scan:
+    def scan(vdev: int, number: DeviceNumber, runtime: str) -> ScanResult:
         file.with_suffix(".begun").touch()
         until(lambda: file.read_text() != WAIT, "a scan goes on")
         return ScanResult(Finding(file.read_text()), "by the test")
@@ -233,7 +233,7 @@ def _scan_by(file: Path) -> Callable[[int, DeviceNumber, str], ScanResult]:
     return scan
 
 
-def _scan_of(tree: Path) -> Callable[[int, DeviceNumber, str], ScanResult]:
+def _scan_of(tree: Path) -> Scan:
     def scan(vdev: int, number: DeviceNumber, runtime: str) -> ScanResult:
         # Each time by another scanner, as the broker's own: nothing is remembered.
         evidence = scanner(tree).look((number,), runtime).vnpu(vdev, number)

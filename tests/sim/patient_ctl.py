@@ -18,6 +18,8 @@ PATIENCE: Final = 120.0
 if __name__ == "__main__":
     agent.REGISTER_SECONDS = agent.END_SECONDS = PATIENCE  # type: ignore[misc]
     client.READ_SECONDS = client.ACTION_SECONDS = client.PING_SECONDS = PATIENCE  # type: ignore[misc]
-    client.Client.call.__kwdefaults__["within"] = PATIENCE
+    defaults = client.Client.call.__kwdefaults__
+    assert defaults is not None
+    defaults["within"] = PATIENCE
     complete.PATIENCE = PATIENCE  # type: ignore[misc]
     sys.exit(main())

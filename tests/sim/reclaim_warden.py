@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from devward.audit import NOT_GIVEN, Audit
-from devward.clock import Clock
 from devward.cluster.claimants import Claimant
 from devward.cluster.evidence import Finding
 from devward.cluster.gatherer import Gathered, nothing_gathered
@@ -168,7 +167,7 @@ class Scene:
         self, loop: asyncio.AbstractEventLoop, directory: Path, world: World | None = None, config: ReclaimConfig | None = None
     ) -> None:
         self.world = world or World()
-        self.clock: Clock = VirtualClock(loop)
+        self.clock = VirtualClock(loop)
         self._ids = 0
         self.sink = JournalSink(str(directory / "journal"))
         self.journal = DrainedJournal(self.sink, stderr=io.StringIO())

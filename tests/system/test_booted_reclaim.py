@@ -259,8 +259,7 @@ def test_anybody_sees_the_verdicts_without_names_and_root_alone_acts(node: Node)
         assert record["DEVWARD_CALLER_UID"] == machine.run("id", "-u", USER).strip()
     assert machine.get("ReclaimMode") == "enforce"
     assert machine.get("ReclaimPausedUntilUSec") == 0
-    done = machine.run("devwardctl", "reclaim", "now", "v0116", "--dry-run")
-    assert "kill-switch" in done
+    assert "kill-switch" in machine.run("devwardctl", "reclaim", "now", "v0116", "--dry-run")
     (record,) = machine.records(cursor, DEVWARD_EVENT="action", DEVWARD_OUTCOME="dry-run")
     assert (record["DEVWARD_MEMBER"], record["DEVWARD_CALLER_UID"]) == ("ReclaimVnpu", "0")
 

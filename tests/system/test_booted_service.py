@@ -333,7 +333,9 @@ def probe_child(machine: Machine) -> dict[str, str]:
     with subprocess.Popen(trace, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as tracer:
         try:
             until(lambda: fields_of(Path(f"/proc/{daemon}/status").read_text())["TracerPid"] == str(tracer.pid), "the daemon is traced")
-            return until(lambda: held_up(machine, daemon), "a child has the device open")
+            child = until(lambda: held_up(machine, daemon), "a child has the device open")
+            assert child is not None
+            return child
         finally:
             tracer.terminate()
 

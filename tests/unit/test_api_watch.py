@@ -135,7 +135,7 @@ def test_a_version_that_is_gone_is_forgotten(server: ApiServer, tmp_path: Path, 
             if as_event:
                 gone = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old resource version"}}
                 server.push(event("ADDED", "77"), json.dumps(gone).encode(), None)
-                expected = [None, None]
+                expected: list[list[str] | None] = [None, None]
             else:
                 server.next("watch", "good", "gone")
                 server.push(event("ADDED", "77"), None)

@@ -60,7 +60,7 @@ class TestPasses:
             real = CdiReconciler._pass
             gate = asyncio.Event()
 
-            async def slow(self: CdiReconciler, request: PassRequest) -> ActionResult:
+            async def slow(self: CdiReconciler, request: PassRequest) -> dict[str, ActionResult]:
                 begun.append(desk.loop.time())
                 await gate.wait()
                 return await real(self, request)
@@ -88,7 +88,7 @@ class TestPasses:
             requests: list[PassRequest] = []
             real = CdiReconciler._pass
 
-            async def spy(self: CdiReconciler, request: PassRequest) -> ActionResult:
+            async def spy(self: CdiReconciler, request: PassRequest) -> dict[str, ActionResult]:
                 requests.append(request)
                 return await real(self, request)
 

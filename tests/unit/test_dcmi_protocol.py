@@ -161,10 +161,10 @@ def test_an_answer_comes_back_as_it_was(answer: Answer) -> None:
 
 
 def test_the_largest_answer_fits() -> None:
-    u32, u64 = (1 << 32) - 1, (1 << 64) - 1
+    u32, u64, x63 = (1 << 32) - 1, (1 << 64) - 1, "x" * 63
     vnpus = tuple(Vnpu(u32, u32, "vir10_3c_16g_nm", False, u64, 1023.123, u64, u32) for _ in range(32))
     problems = tuple(Problem(Aspect.CHIP_INFO, -(1 << 31), u32, 63) for _ in range(110))
-    chips = tuple(Chip(63, 3, u32, u32, DIE, u32, *["x" * 63] * 4, u32, vnpus, problems) for _ in range(256))
+    chips = tuple(Chip(63, 3, u32, u32, DIE, u32, x63, x63, x63, x63, u32, vnpus, problems) for _ in range(256))
     line = encode_answer(ListAnswer(1, Inventory(BOOT, "/" * 4096, "v" * 63, Mode.UNKNOWN, True, chips, problems)))
     assert len(line) < ANSWER_LIMIT
     assert len(parse_answer(line).inventory.chips) == 256  # type: ignore[union-attr]

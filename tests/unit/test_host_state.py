@@ -74,7 +74,10 @@ def _replace_node(mode: int, number: tuple[int, int]) -> Callable[[Host], None]:
 
 
 def _set_acl(name: str) -> Callable[[Host], None]:
-    return lambda host: subprocess.run(["setfacl", "-m", "u:1234:rw", host.record.parent / name], check=True) and None
+    def act(host: Host) -> None:
+        subprocess.run(["setfacl", "-m", "u:1234:rw", host.record.parent / name], check=True)
+
+    return act
 
 
 def _retarget(host: Host) -> None:

@@ -119,7 +119,7 @@ def test_names_are_as_prometheus_wants_them() -> None:
 
 
 def test_the_text_is_the_same_whatever_the_order() -> None:
-    turned = replace(FULL, repairs=dict(reversed(FULL.repairs.items())))
+    turned = replace(FULL, repairs=dict(reversed([*FULL.repairs.items()])))
     assert render(turned) == render(FULL)
     assert render(FULL).endswith("\n")
 

@@ -144,6 +144,10 @@ class Desk:
         self.changes += 1
 
     @property
+    def is_watched(self) -> bool:
+        return self.room._watcher is not None
+
+    @property
     def watcher(self) -> Any:
         return self.room._watcher
 
@@ -258,7 +262,7 @@ def test_switched_off_nothing_begins() -> None:
     async def main(desk: Desk) -> None:
         desk.appear()
         desk.room.look()
-        assert desk.watcher is None
+        assert not desk.is_watched
         assert desk.room.objection(DIES[0]) == (Reason.VNPU_CLAIMS_UNKNOWN, ""), "what nobody looks at is not known"
         await desk.room.configure(ClusterConfig(read=ClusterRead.AUTO))
         assert desk.watcher.told == ["wake", "asked"]

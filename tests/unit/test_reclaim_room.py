@@ -318,7 +318,7 @@ NOT_TOLD = DestroyAnswer(1, Came.UNKNOWN, -8007, "not known")
         (GONE, Reason.VNPU_DESTROYED),
         (THERE, Reason.OK),
         (NOT_TOLD, Reason.DESTRUCTION_BEGUN),
-        (RefusedAnswer(1, Refusal.SCAN_IN_USE, None, "held"), Reason.OK),
+        (RefusedAnswer(1, Refusal.SCAN_IN_USE, "held"), Reason.OK),
         (Unavailable(Reason.NPU_BROKER_SILENT, "no answer"), Reason.DESTRUCTION_BEGUN),
     ],
     ids=["gone", "there", "unknown", "refused", "silent"],
@@ -375,7 +375,7 @@ def test_a_broker_that_never_answered_may_be_at_it_still(play: Play, monkeypatch
 
 def test_a_broker_that_another_one_keeps_from_it_may_be_at_any(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(desk: Desk) -> None:
-        await (await destroying(desk, monkeypatch, RefusedAnswer(1, Refusal.DESTROY_RUNNING, None, "another is at it")))
+        await (await destroying(desk, monkeypatch, RefusedAnswer(1, Refusal.DESTROY_RUNNING, "another is at it")))
         desk.npus.broker_may_run = True
         for target in (*PINS.values(), OTHER, ""):
             assert await desk.room.lateness(target)() is Reason.DESTRUCTION_BEGUN

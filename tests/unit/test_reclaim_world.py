@@ -6,7 +6,6 @@ More histories by hand: `python3 -m sim.world_run --seeds 0:100000 --processes 2
 import os
 import random
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -122,7 +121,7 @@ def test_orphans_of_a_pod_that_fails_every_five_minutes_are_reclaimed_in_time(re
 class _InStep(random.Random):
     """Lets each attempt to make a container take a second and a half, with its bundle there, and all else happen as soon as it may."""
 
-    def choice(self, seq: Sequence[Any]) -> Any:
+    def choice(self, seq: Any) -> Any:
         return 1.5 if 2.0 in seq else seq[0]
 
     def random(self) -> float:

@@ -5,7 +5,7 @@ import pytest
 from sim import world_naive as naive
 from sim import world_reconciler_naive as without
 from sim.world_checks import Rule
-from sim.world_daemon import Daemon, Reclaimer
+from sim.world_daemon import Make
 from sim.world_reconciler import Reconciled
 from sim.world_run import OF_RECONCILER, events_of, fails, needed, plan_of, story
 from sim.world_scene import Event, Plan, failing_prefix
@@ -14,14 +14,11 @@ from sim.world_scene import Event, Plan, failing_prefix
 SEEDS = range(60)
 
 
-def seed_that_catches(make: type[Reclaimer], rule: Rule) -> int | None:
+def seed_that_catches(make: Make, rule: Rule) -> int | None:
     """Return the first seed whose history breaks this rule, with all others left aside."""
 
-    def made(daemon: Daemon) -> Reclaimer:
-        return make(daemon)
-
     for seed in SEEDS:
-        broken = fails(seed, events_of(seed, 100), plan_of(seed)._replace(only=frozenset({rule}), ends_calmly=True), made)
+        broken = fails(seed, events_of(seed, 100), plan_of(seed)._replace(only=frozenset({rule}), ends_calmly=True), make)
         if broken is not None:
             return seed
     return None
@@ -56,7 +53,7 @@ def seed_that_catches(make: type[Reclaimer], rule: Rule) -> int | None:
         (naive.Never, Rule.LATE),
     ],
 )
-def test_wrong_reclaimers_are_caught(make: type[Reclaimer], rule: Rule) -> None:
+def test_wrong_reclaimers_are_caught(make: Make, rule: Rule) -> None:
     assert seed_that_catches(make, rule) is not None
 
 

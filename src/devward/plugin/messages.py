@@ -4,7 +4,7 @@ Source: k8s.io/kubelet, pkg/apis/deviceplugin/v1beta1/api.proto. No code is gene
 protobuf of Debian 12, nor the reverse, while a description is read by both.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,7 +46,7 @@ _FIELDS: Final = {
 _PERMISSIONS: Final = "rw"
 
 
-def message_classes() -> dict[str, Callable[..., Any]]:
+def message_classes() -> dict[str, type[Any]]:
     """Return a class for each message, by its name; each call makes new ones, which do not mix with those of another."""
     kinds = descriptor_pb2.FieldDescriptorProto
     plain = {"bool": kinds.TYPE_BOOL, "string": kinds.TYPE_STRING, "int32": kinds.TYPE_INT32, "int64": kinds.TYPE_INT64}
