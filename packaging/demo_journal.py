@@ -5,6 +5,7 @@ capabilities for the kernel's audit it can neither read nor switch that.
 """
 
 import os
+import socket
 import subprocess
 import threading
 from collections.abc import Callable
@@ -29,6 +30,7 @@ class DemoJournal:
         self._directory = directory
         self.socket = directory / "socket"
         self._records: list[Record] = []
+        self._stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 
     def start(self, spawn: Callable[..., "subprocess.Popen[bytes]"]) -> None:
         """Start journald, and read what it takes in. SystemExit: it does not start."""
@@ -41,6 +43,8 @@ class DemoJournal:
         without = ["setpriv", "--bounding-set=-audit_control,-audit_read"]
         spawn([*without, _JOURNALD, _NAMESPACE], RUNTIME_DIRECTORY=str(self._directory))
         wait((_FILES / machine / "system.journal").exists, "the journal")
+        # An instance for a namespace ends when it is idle for 30 s; while a stream of a service is open, it is not.
+        self._stream.connect(str(self._directory / "stdout"))
         follow = ["journalctl", "--quiet", "--follow", "--lines=all", "--all", "--output=json"]
         reader = spawn(follow, stdout=subprocess.PIPE)
         threading.Thread(target=self._read, args=[reader], daemon=True).start()

@@ -186,6 +186,7 @@ def keep(demo: Demo) -> None:
     tool.chmod(0o755)
     chapter("devwardd goes on running. In this shell devwardctl and busctl talk to it; leave it with exit.")
     print(f"  The CDI directory is {demo.cdi}; break something and run devwardctl status. Also: busctl tree org.devward.Devward1")
+    print("  The API server stays away, so that nothing is reclaimed; devwardctl config names the kill switch of this demo.")
     sys.stdout.flush()
     environment = {**demo.environment, "PATH": f"{bin_directory}:{os.environ.get('PATH', '/usr/bin:/bin')}", "PS1": "devward-demo# "}
     environment.pop("PYTHONPATH")

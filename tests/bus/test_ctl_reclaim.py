@@ -166,7 +166,10 @@ def test_status_and_lists(bus: Bus) -> None:
         head, row = (await ctl(bus.address, "vnpus", "--utc")).output.splitlines()
         assert "WAITS SINCE" in head
         assert "RECLAIMED AT" in head
-        assert row.split()[6:8] == ["2023-11-14T22:13:20.000Z", "2023-11-14T22:23:20.000Z"]
+        assert row.split()[6:8] == ["2023-11-14T22:13:20.000Z", "stopped"]
+        made.backend.view = replace(made.backend.view, reclaim_state=ReclaimState.ENFORCING, blocked_reasons=())
+        made.service.publish()
+        assert (await ctl(bus.address, "vnpus", "--utc")).output.splitlines()[1].split()[7] == "2023-11-14T22:23:20.000Z"
         assert "may be now" in (await ctl(bus.address, "vnpus")).output
 
     with_world(bus, work)
@@ -363,6 +366,11 @@ def test_monitor_tells_what_became_of_vnpus(bus: Bus) -> None:
             made.backend.view = replace(made.backend.view, reclaim_state=ReclaimState.ENFORCING, blocked_reasons=())
             made.service.publish()
             await read_until(process, "reclaiming is enforcing now")
+            made.service.vnpu_reclaimed(212, 7, "vir05_1c_16g", "id-9")
+            await read_until(process, "devward destroyed vNPU 212 (vir05_1c_16g) of the NPU 7, which nobody owned; request id-9")
+            made.backend.results = (ActionResult("", Outcome.FAILURE, "no-such-pin"),)
+            await ctl(bus.address, "reclaim", "now", "v0212")
+            await read_until(process, "failed; Nothing of that name is pinned. (no-such-pin)")
             process.send_signal(signal.SIGINT)
             assert (await end(process)).status == 0
 

@@ -145,8 +145,14 @@ RULES: Final = (
     Rule(
         "5 of orphans only what nothing shields is wished for",
         RECLAIM_ACTIONS,
-        "if one.verdict not in SHIELDED and one.identity)",
-        "if one.identity)",
+        "identities = tuple(one.identity for one in judged if one.verdict not in SHIELDED)",
+        "identities = tuple(one.identity for one in judged)",
+    ),
+    Rule(
+        "5 of orphans what is not known is told, too",
+        RECLAIM_ACTIONS,
+        "unknown = tuple(one.identity for one in judged if one.verdict is Verdict.UNKNOWN)",
+        "unknown = ()",
     ),
     Rule(
         "4.6 only the configured cards are reclaimed on",

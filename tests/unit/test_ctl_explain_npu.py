@@ -38,7 +38,7 @@ CARD = Card(
 VNPU = Vnpu(
     name="v0212",
     id=212,
-    identity=f"{DIE}/212/vir05_1c_16g#01",
+    identity=f"{DIE}/212/vir05_1c_16g/01",
     card="/org/devward/Devward1/card/p007",
     template="vir05_1c_16g",
     vfid=1,
@@ -77,7 +77,7 @@ def test_an_npu_by_each_of_its_names(what: str) -> None:
     )
 
 
-@pytest.mark.parametrize("what", ["v0212", "212", "/dev/vdavinci212", VNPU.identity])
+@pytest.mark.parametrize("what", ["v0212", "212", "/dev/vdavinci212", VNPU.identity, f"{DIE}/212/vir05_1c_16g"])
 def test_a_vnpu_by_each_of_its_names(what: str) -> None:
     vnpu = explain_npu.vnpu_meant(what, BOTH)
     assert vnpu is VNPU
@@ -177,7 +177,7 @@ def test_the_tables_fit_the_width(columns: int | None) -> None:
     stream = io.StringIO()
     screen = Screen(stream, Capabilities(columns))
     lists.show_cards(screen, BOTH)
-    lists.show_vnpus(screen, (VNPU,), TIMES)
+    lists.show_vnpus(screen, BOTH, TIMES)
     lines = stream.getvalue().splitlines()
     if columns is None:
         assert f"{DIE}  3,1" in lines[1]

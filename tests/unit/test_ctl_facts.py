@@ -93,7 +93,7 @@ def test_no_daemon_breaks_the_reading(manager: Any, objects: Any, rows: Any) -> 
     json.dumps(owners.document(snapshot.manager))
     shown = io.StringIO()
     lists.show_cards(Screen(shown, Capabilities()), snapshot)
-    lists.show_vnpus(Screen(shown, Capabilities()), snapshot.vnpus, Times(1))
+    lists.show_vnpus(Screen(shown, Capabilities()), snapshot, Times(1))
 
 
 def test_unknown_properties_pass_through_to_json() -> None:

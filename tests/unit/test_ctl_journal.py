@@ -4,8 +4,10 @@ import argparse
 import io
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -102,7 +104,28 @@ def test_a_device_is_named_as_people_do(device: str) -> None:
     [([], 50), (["--since", "today"], 0), (["--request", "x"], 0), (["-n", "3"], 3), (["--since", "today", "-n", "3"], 3)],
 )
 def test_how_many_records(given: list[str], lines: int) -> None:
-    assert history.query_of(context(given, {})[0]).lines == lines
+    assert history.query_of(context([*given, "--json"], {})[0]).lines == lines
+    assert history.query_of(context(given, {})[0]).lines == 2 * lines, "an intent is not shown where its outcome is"
+
+
+def test_as_many_acts_as_were_asked_for_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [record(DEVWARD_REQUEST_ID=f"r{i // 2}", DEVWARD_OUTCOME=("intent", "success")[i % 2], MESSAGE=f"number {i}") for i in range(12)]
+
+    def read(query: journal.Query, _environ: Mapping[str, str]) -> list[Record]:
+        return told[-query.lines :]
+
+    monkeypatch.setattr(journal, "read", read)
+    made, out, _ = context(["-n", "3"], {})
+    assert history.run(made) == 0
+    assert re.findall(r"number (\d+)", out.getvalue()) == ["7", "9", "11"]
+
+
+def test_an_event_that_is_none_is_refused() -> None:
+    """No record of it would read as if it had not happened."""
+    made, _, _ = context(["--event", "spec-repair", "--event", "vnpu-reclaims"], {})
+    with pytest.raises(Failure, match="records no event 'vnpu-reclaims'") as refused:
+        history.query_of(made)
+    assert refused.value.status == ExitStatus.USAGE
 
 
 def test_every_shape_of_a_field() -> None:

@@ -1,5 +1,6 @@
 """What devwardctl says of reclaiming: every code, every verdict, every state, and whatever a daemon may tell."""
 
+import io
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devward.cluster.observations import ROWS
-from devward.ctl import explain_npu, explain_reclaim, owners, reclaim, reclaim_codes, reclaiming, wording
+from devward.ctl import explain_npu, explain_reclaim, lists, owners, reclaim, reclaim_codes, reclaiming, wording
 from devward.ctl.advice_destroying import RESETS
 from devward.ctl.advice_ownership import OWNERSHIP_ADVICE
 from devward.ctl.advice_reclaim import BLOCKED_ADVICE, LIMIT_ADVICE, NO_ADVICE, WHY_ADVICE
@@ -22,7 +23,7 @@ from devward.ctl.ownership_facts import Ownership, ownership
 from devward.ctl.reclaim_facts import Block, Evidence, Reclaim, evidence
 from devward.ctl.reclaim_facts import reclaim as read
 from devward.ctl.redact import Pods
-from devward.ctl.terminal import Tone
+from devward.ctl.terminal import Capabilities, Screen, Tone
 from devward.ctl.when import USEC, Times
 from devward.model import ReclaimState
 from devward.npu.views import Verdict
@@ -147,6 +148,20 @@ def test_a_vnpu_that_waits() -> None:
     assert "tried" not in said
 
 
+@pytest.mark.parametrize("state", [state for state in ReclaimState if state is not ReclaimState.ENFORCING])
+def test_no_time_is_promised_where_reclaiming_is_stopped(state: ReclaimState) -> None:
+    manager = replace(ENFORCING, reclaim_state=state)
+    said = explained(manager=manager)
+    assert f"confirmed 4 times; its wait is over in 5 minutes at the earliest, but {explain_reclaim.NOT_NOW[state]}.\n" in said
+    assert "may be reclaimed in" not in said
+    assert "--shorten" not in said
+    due = replace(VNPU, verdict="eligible", verdict_reason="confirmed", eligible_at_usec=NOW - 60 * USEC)
+    assert f"; its wait is over, but {explain_reclaim.NOT_NOW[state]}.\n" in explained(due, manager=manager)
+    shown = io.StringIO()
+    lists.show_vnpus(Screen(shown, Capabilities()), snapshot(VNPU, manager), TIMES)
+    assert "  stopped  " in shown.getvalue()
+
+
 def test_times_can_be_exact() -> None:
     said = explained(times=Times(NOW, utc=True))
     assert "holds since 2027-01-15T07:55:00.000Z, and" in said
@@ -157,7 +172,7 @@ def test_times_can_be_exact() -> None:
 def test_a_vnpu_that_is_due() -> None:
     due = replace(VNPU, verdict="eligible", verdict_reason="confirmed", confirmations=1, eligible_at_usec=NOW - 60 * USEC)
     said = explained(due, {**EVIDENCE, "text": "", "tries": 2, "seconds_ago": {"tried": 20.0}})
-    assert "confirmed once; it may be reclaimed 60 seconds ago." in said
+    assert "confirmed once; it may be reclaimed now." in said
     assert "Nobody has had the vNPU for long enough, by enough looks. (confirmed)" in said
     assert "To destroy it was tried 2 times in vain, last 30 seconds ago.\n" in said
     assert "devward destroys the vNPU at one of the next looks" in said
@@ -334,7 +349,7 @@ def test_the_rest_of_the_hour_is_said_where_it_is_told() -> None:
     assert told is not None
     assert (told.per_hour, told.left_of_hour) == (16, 3)
     seen = evidence({"evidence": {"left": "limit-per-hour"}})
-    assert any("(limit-per-hour)" in text for text in explain_reclaim.waiting(VNPU, seen, TIMES))
+    assert any("(limit-per-hour)" in text for text in explain_reclaim.waiting(VNPU, seen, TIMES, ENFORCING))
 
 
 def test_the_status_names_what_the_breaker_holds() -> None:
@@ -384,6 +399,7 @@ def test_a_vnpu_that_nothing_tells_from_another_is_not_asked_for() -> None:
         ("success", "", "v0212: destroyed"),
         ("dry-run", "", "v0212: would be destroyed now, unless a limit is reached"),
         ("dry-run", "pinned", "v0212: would stay; The vNPU, or its NPU, is pinned. (pinned)"),
+        ("dry-run", "mode-observe", "v0212: is due; it would be destroyed but for this: Reclaiming only observes"),
         ("failure", "waiting-for-grace", "v0212: not destroyed; Nobody has the vNPU; the time that it must stay so is not over. "),
         ("failure", "kill-switch", "v0212: not destroyed; The kill switch is set; "),
         ("failure", "fl\x1bux", "v0212: not destroyed; fl\\x1bux"),

@@ -120,6 +120,12 @@ def test_pods_are_numbers_and_each_is_the_same_everywhere() -> None:
     assert json.loads(files["history.json"]) == [{"pod_uid": "[pod 1]", "request_id": REQUEST}]
 
 
+@pytest.mark.parametrize("uid", ["0", "null", "true", "e5", "n"])
+def test_a_uid_that_is_a_word_of_json(uid: str) -> None:
+    made = bundle_of([0, None, True, 1e5, {"uid": uid, "text": f"Pod {uid}."}])
+    assert json.loads(made.files["describe.json"]) == [0, None, True, 1e5, {"uid": "[pod 1]", "text": "Pod [pod 1]."}]
+
+
 def test_a_pod_that_one_member_alone_names() -> None:
     made = bundle_of({"pod_uid": "u-9", "pod": "b/c", "manager": {"blocked_reasons": [f"odd {STATIC}"]}})
     assert json.loads(made.files["describe.json"]) == {

@@ -220,7 +220,8 @@ def test_before_any_look_there_is_little_to_show(play: Play, mode: ReclaimMode, 
         assert room.explain("v0100", full=True) == {"evidence": None, "blocked": []}
         shown = room.judged(desk.npus.vnpus())
         assert [(one.verdict.value, one.verdict_reason) for one in shown] == [("unknown", "not-evaluated")]
-        assert await desk.acted(room.actions.reclaim_orphans(request(), dry_run=False, shorten=False)) == []
+        not_judged = [(Outcome.FAILURE, "not-evaluated")]
+        assert await desk.acted(room.actions.reclaim_orphans(request(), dry_run=False, shorten=False)) == not_judged
         assert await desk.acted(room.actions.reclaim_vnpu(request(), 100, ONE.identity, dry_run=False, shorten=False)) == [
             (Outcome.FAILURE, "not-evaluated")
         ]
@@ -529,6 +530,22 @@ def test_each_change_of_what_is_done_is_on_record_once(play: Play) -> None:
         assert reasons == ["paused", desk.world.unknowns[0].reason]
         assert desk.room.blocked == (), "what is unknown of the node BlockedReasons has from those who look at it"
         assert desk.scene.outcomes("action") == [("intent", ""), ("success", "")] * 2
+
+    play(test)
+
+
+def test_that_one_of_several_is_over_is_on_record(play: Play) -> None:
+    async def test(desk: Desk) -> None:
+        await desk.room.actions.set_mode(request(), ReclaimMode.OBSERVE)
+        await desk.wait(2)
+        for _ in range(2):
+            desk.switch.touch()
+            await desk.wait(2)
+            desk.switch.unlink()
+            await desk.wait(2)
+        told = [one["MESSAGE"][0] for one in desk.scene.records("reclaim-blocked")]
+        assert ["kill switch is set" in one for one in told] == [False, True, False, True, False]
+        assert told[2].startswith("Reclaiming is observing still; over is kill-switch. Reclaiming only observes")
 
     play(test)
 
@@ -1033,6 +1050,20 @@ def test_of_orphans_only_those_are_wished_for_that_nothing_shields(play: Play) -
         await desk.look()
         answer = await desk.room.actions.reclaim_orphans(request(), dry_run=True, shorten=False)
         assert [one.target for one in answer] == [ONE.identity]
+
+    play(test, ONE, use(TWO))
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_of_what_is_not_known_it_is_told_that_it_is_not(play: Play, dry_run: bool) -> None:
+    """No line of it would read as if nothing lay about."""
+
+    async def test(desk: Desk) -> None:
+        desk.world.unknowns = (unknown(),)
+        await desk.look()
+        answer = desk.room.actions.reclaim_orphans(request(), dry_run=dry_run, shorten=True)
+        assert await desk.acted(answer) == [(Outcome.DRY_RUN if dry_run else Outcome.FAILURE, unknown().reason)]
+        assert desk.scene.reconciler.wishes.shortened == frozenset()
 
     play(test, ONE, use(TWO))
 

@@ -14,6 +14,7 @@ from devward.ctl.layout import prose, show_steps
 from devward.ctl.reading import sentence
 from devward.ctl.terminal import Tone, unbroken
 from devward.ctl.when import USEC, Times, span
+from devward.errors import NoSuchDevice, NoSuchNode, NoSuchPin, NoSuchSpec, NoSuchVnpu
 from devward.text import printable
 
 DRY_RUN: Final = 1
@@ -22,6 +23,11 @@ DRY_RUN: Final = 1
 _FAILURES: Final[Mapping[str, str]] = {
     "not-saved": NOT_SAVED,
     "stopping": "devwardd was stopped before it was done.",
+    NoSuchDevice.code: "devward has no such device.",
+    NoSuchSpec.code: "devward owns no such CDI file.",
+    NoSuchPin.code: "Nothing of that name is pinned.",
+    NoSuchNode.code: "The API server's Node of this host has not that UID, or nothing is known of it.",
+    NoSuchVnpu.code: "There is no vNPU of that id and identity: it is not there any more, or the id is another vNPU's by now.",
     "internal": "devwardd met an error of its own; its journal has the details.",
 }
 #: The exit status for the outcome of an action; any other is a failure.

@@ -1,6 +1,7 @@
 """`devwardctl explain`: the whole chain from what was found to what to do next, in plain sentences."""
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from devward import names
 from devward.ctl import explain_npu, explain_ownership, explain_reclaim, plugin
@@ -12,7 +13,7 @@ from devward.ctl.facts import IN_ORDER, Blocked, Device, Finding, Snapshot, Spec
 from devward.ctl.failure import ExitStatus, Failure
 from devward.ctl.layout import prose, show_steps
 from devward.ctl.reading import Raw, number_of, text_of
-from devward.ctl.terminal import Tone
+from devward.ctl.terminal import Tone, unbroken
 from devward.ctl.when import Times, duration
 from devward.ctl.wording import spec_state, usable
 from devward.model import CdiMode, Health, Identity, SpecState
@@ -21,6 +22,9 @@ from devward.text import printable
 
 if TYPE_CHECKING:
     from devward.ctl.client import Client
+
+#: A vNPU's name, node, or what pins it; vNPUs come and go.
+_VNPU: Final = re.compile(r"(v|/dev/vdavinci|[0-9A-Fa-f-]{16,}/)(?P<id>\d{1,8})(/\S*)?")
 
 
 def run(context: Context) -> int:
@@ -63,12 +67,20 @@ def explain(what: str, snapshot: Snapshot, described: dict[str, Raw], times: Tim
     found = [finding for finding in snapshot.findings if what in (finding.subject, finding.subject.rpartition("/")[2])]
     if found:
         return of_findings(what, found, times)
+    gone = _VNPU.fullmatch(what)
+    if gone is not None:
+        name = f"v{int(gone['id']):04d}"
+        raise Failure(
+            ExitStatus.UNHEALTHY,
+            f"devward sees no vNPU {name} now.",
+            f"What became of it, if there was one: {unbroken(f'devwardctl history --vnpu {name}')}",
+        )
     known = [device.kind for device in snapshot.devices] + [spec.file for spec in snapshot.specs] + [card.name for card in snapshot.cards]
     listed = ", ".join(map(printable, known)) or "no device and no file on this host"
     raise Failure(
         ExitStatus.UNHEALTHY,
         f"devward knows nothing named {printable(what, 80)}.",
-        f"It can explain {listed}, the subject of a finding, and every reason code.",
+        f"It can explain {listed}, {'each vNPU, ' if snapshot.vnpus else ''}the subject of a finding, and every reason code.",
     )
 
 

@@ -28,8 +28,12 @@ def card_meant(what: str, snapshot: Snapshot) -> Card | None:
 
 
 def vnpu_meant(what: str, snapshot: Snapshot) -> Vnpu | None:
-    """Return the vNPU that is meant: by name, id, node or identity. Failure where it could be several."""
-    return _one(what, [vnpu for vnpu in snapshot.vnpus if what in _names(vnpu.name, vnpu.id, vnpu.node, vnpu.identity)])
+    """Return the vNPU that is meant: by name, id, node, identity or what pins it by itself. Failure where it could be several."""
+
+    def names_of(vnpu: Vnpu) -> set[str]:
+        return _names(vnpu.name, vnpu.id, vnpu.node, vnpu.identity, vnpu.identity.rpartition("/")[0])
+
+    return _one(what, [vnpu for vnpu in snapshot.vnpus if what in names_of(vnpu)])
 
 
 def of_card(card: Card, evidence: object, snapshot: Snapshot, times: Times) -> Explanation:
@@ -74,7 +78,7 @@ def of_vnpu(vnpu: Vnpu, evidence: object, snapshot: Snapshot, times: Times) -> E
     seen = evidence_of(evidence)
     told.found += [
         explain_reclaim.verdict(vnpu, seen),
-        *explain_reclaim.waiting(vnpu, seen, times),
+        *explain_reclaim.waiting(vnpu, seen, times, snapshot.manager),
         *findings_about((vnpu.node, vnpu.name), snapshot, times),
     ]
     known = advice(vnpu.reason, device=_path(vnpu.node, "/dev/vdavinci", vnpu.id))

@@ -24,7 +24,8 @@ MAX_SUSPECTS: Final = 8
 _WAITING: Final = (Verdict.CANDIDATE, Verdict.CONFIRMING, Verdict.ELIGIBLE, Verdict.DEFERRED)
 #: Codes of what an administrator is answered that mean something else where they are a vNPU's.
 _OUTCOMES: Final[Mapping[str, str]] = MappingProxyType({"internal": "devwardd met an error of its own; its journal has the details."})
-_NOT_NOW: Final[Mapping[str, str]] = MappingProxyType(
+#: By the state of reclaiming, why nothing is destroyed now.
+NOT_NOW: Final[Mapping[str, str]] = MappingProxyType(
     {
         ReclaimState.OFF: "reclaiming is off",
         ReclaimState.PAUSED: "reclaiming is paused",
@@ -78,15 +79,13 @@ def verdict(vnpu: Vnpu, seen: Evidence | None) -> str:
     return f"{said}: {why}{doubt if code != vnpu.reason else ''}"
 
 
-def waiting(vnpu: Vnpu, seen: Evidence | None, times: Times) -> list[str]:
+def waiting(vnpu: Vnpu, seen: Evidence | None, times: Times, manager: Manager) -> list[str]:
     """Say how long and how often nobody had it, when it may be reclaimed, and what began its wait anew."""
     said = []
     if vnpu.grace_start_usec:
         lasting = times.lasting(vnpu.grace_start_usec)
         confirmed = {0: "not confirmed yet", 1: "confirmed once"}.get(vnpu.confirmations, f"confirmed {vnpu.confirmations} times")
-        at = f"; it may be reclaimed {'at ' if times.utc else ''}{times.ago(vnpu.eligible_at_usec)}" if vnpu.eligible_at_usec else ""
-        earliest = " at the earliest" if vnpu.eligible_at_usec > times.now_usec else ""
-        said.append(f"That nobody owns it holds {lasting}, and was {confirmed}{at}{earliest}.")
+        said.append(f"That nobody owns it holds {lasting}, and was {confirmed}{_due(vnpu, times, manager)}.")
     if seen is None:
         return said
     if seen.last_reset:
@@ -105,13 +104,25 @@ def waiting(vnpu: Vnpu, seen: Evidence | None, times: Times) -> list[str]:
     return said
 
 
+def _due(vnpu: Vnpu, times: Times, manager: Manager) -> str:
+    """Say when it may be reclaimed; empty where that is not known."""
+    if not vnpu.eligible_at_usec:
+        return ""
+    is_over = vnpu.eligible_at_usec <= times.now_usec
+    when = f"{'at ' if times.utc else ''}{times.ago(vnpu.eligible_at_usec)} at the earliest"
+    stopped = NOT_NOW.get(manager.reclaim_state)
+    if stopped:
+        return f"; its wait is over{'' if is_over else ' ' + when}, but {stopped}"
+    return f"; it may be reclaimed {'now' if is_over else when}"
+
+
 def meaning(vnpu: Vnpu, manager: Manager) -> list[str]:
     """Say what the verdict means for the vNPU and for containers; nothing where it waits for nothing."""
     if vnpu.verdict not in _WAITING:
         return []
     known = WHY_ADVICE.get(vnpu.verdict_reason)
     said = [known.means] if known is not None else ["Nobody has it as far as can be seen, and devward may destroy it."]
-    why = _NOT_NOW.get(manager.reclaim_state)
+    why = NOT_NOW.get(manager.reclaim_state)
     return [*said, f"Now it is not destroyed, as {why}."] if why else said
 
 
@@ -120,7 +131,8 @@ def steps(vnpu: Vnpu, manager: Manager, own: Ownership | None) -> list[Step]:
     name = printable(vnpu.name)
     if vnpu.verdict in _WAITING:
         found = [filled(KEEP, name)]
-        if vnpu.verdict in (Verdict.CANDIDATE, Verdict.CONFIRMING):
+        # Where something stops it, no shorter wait helps.
+        if vnpu.verdict in (Verdict.CANDIDATE, Verdict.CONFIRMING) and manager.reclaim_state not in NOT_NOW:
             found.append(filled(SOONER, name))
         blocks = [one for one in manager.blocked_reasons if one in BLOCKED_ADVICE]
         if blocks:

@@ -7,10 +7,10 @@ from devward import names
 from devward.ctl import journal
 from devward.ctl.arguments import HISTORY_RECORDS
 from devward.ctl.context import Context
-from devward.ctl.failure import ExitStatus
+from devward.ctl.failure import ExitStatus, Failure
 from devward.ctl.journal import Query, Record
 from devward.ctl.layout import Cell, Column, table
-from devward.ctl.terminal import Tone
+from devward.ctl.terminal import Tone, unbroken
 from devward.ctl.when import Times
 from devward.model import DeviceKind, Outcome
 from devward.text import printable
@@ -32,7 +32,7 @@ def run(context: Context) -> int:
                 {"time_usec": record.time_usec, "message": record.message, "priority": record.priority, **record.fields}, indent=None
             )
     elif records:
-        _show(context, records, context.times())
+        _show(context, journal.acts(records)[-_lines(context) :], context.times())
     else:
         context.out.line("No records.")
     if os.geteuid() != 0 and not records and journal.unreadable_journal(query):
@@ -44,8 +44,15 @@ def run(context: Context) -> int:
 def query_of(context: Context) -> Query:
     """Return what the command line asks for."""
     given = context.given
-    limited = given.since or given.until or given.request
-    lines = given.lines if given.lines is not None else 0 if limited else HISTORY_RECORDS
+    unknown = [event for event in given.event or () if event not in names.MESSAGE_IDS]
+    if unknown:
+        raise Failure(
+            ExitStatus.USAGE,
+            f"devward records no event {printable(unknown[0], 80)!r}.",
+            f"{unbroken('devwardctl complete events')} lists those there are; the meaning of each is in devwardd(8).",
+        )
+    # An intent whose outcome is there is not shown on the screen, and an act has one of each.
+    lines = _lines(context) * (1 if context.json else 2)
     return Query(
         since=given.since or "",
         until=given.until or "",
@@ -57,6 +64,13 @@ def query_of(context: Context) -> Query:
         lines=lines,
         directory=given.journal or "",
     )
+
+
+def _lines(context: Context) -> int:
+    """Return how many records are wanted; 0 for all."""
+    given = context.given
+    limited = given.since or given.until or given.request
+    return int(given.lines) if given.lines is not None else 0 if limited else HISTORY_RECORDS
 
 
 def device_node(text: str) -> str:
@@ -79,7 +93,7 @@ def _show(context: Context, records: list[Record], times: Times) -> None:
     if with_request:
         columns.append(Column("REQUEST"))
     rows = []
-    for record in journal.acts(records):
+    for record in records:
         outcome = record.text("outcome")
         row = [
             Cell(times.clock(record.time_usec)),

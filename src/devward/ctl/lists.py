@@ -16,7 +16,7 @@ from devward.ctl.reading import Raw
 from devward.ctl.terminal import Screen, Tone
 from devward.ctl.when import Times, duration
 from devward.ctl.wording import cores, tone_of
-from devward.model import Identity
+from devward.model import Identity, ReclaimState
 from devward.npu.views import Management, Protection
 from devward.text import printable
 
@@ -69,7 +69,7 @@ def run(context: Context) -> int:
         elif kind == "cards":
             show_cards(context.out, snapshot)
         elif kind == "vnpus":
-            show_vnpus(context.out, snapshot.vnpus, context.times())
+            show_vnpus(context.out, snapshot, context.times())
         else:
             show_findings(context.out, snapshot.findings, context.times())
         return ExitStatus.OK
@@ -191,8 +191,13 @@ def _ownership(card: Card) -> tuple[Cell, Cell, Cell]:
     )
 
 
-def show_vnpus(screen: Screen, vnpus: Sequence[Vnpu], times: Times) -> None:
+#: In which nothing is reclaimed, whatever time a vNPU has waited.
+_STOPPED: Final = frozenset(ReclaimState) - {ReclaimState.ENFORCING}
+
+
+def show_vnpus(screen: Screen, snapshot: Snapshot, times: Times) -> None:
     """Print a line for each vNPU."""
+    is_stopped = snapshot.manager.reclaim_state in _STOPPED
     columns = [
         Column("VNPU"),
         Column("NPU"),
@@ -217,13 +222,13 @@ def show_vnpus(screen: Screen, vnpus: Sequence[Vnpu], times: Times) -> None:
             Cell(printable(vnpu.verdict)),
             Cell(printable(vnpu.reason), Tone.WARNING) if vnpu.reason else Cell(printable(vnpu.verdict_reason)),
             Cell(times.since(vnpu.grace_start_usec)),
-            Cell(_due(vnpu, times)),
+            Cell(_due(vnpu, times, is_stopped=is_stopped)),
             Cell(cores(vnpu.cores)),
             Cell(times.ago(vnpu.first_seen_usec) if vnpu.first_seen_usec else ""),
             Cell(printable(vnpu.node)),
             Cell(printable(vnpu.identity)),
         ]
-        for vnpu in vnpus
+        for vnpu in snapshot.vnpus
     ]
     table(screen, columns, rows)
 
@@ -257,10 +262,12 @@ def _last_check(device: Device, times: Times) -> str:
     return f"{times.ago(device.last_check_usec)}, {duration(device.check_duration_usec)}"
 
 
-def _due(vnpu: Vnpu, times: Times) -> str:
+def _due(vnpu: Vnpu, times: Times, *, is_stopped: bool) -> str:
     """Say when a vNPU may be reclaimed."""
     if not vnpu.eligible_at_usec:
         return ""
+    if is_stopped:
+        return "stopped"
     return times.ago(vnpu.eligible_at_usec) if times.utc or vnpu.eligible_at_usec > times.now_usec else "may be now"
 
 

@@ -108,6 +108,8 @@ class Monitor:
                 self._tell("removed", [_gone(path, self._known.pop(path, {}))], object=path)
             case (names.MANAGER_INTERFACE, "SpecRepaired", "ss"):
                 self._repaired(*cast(tuple[str, str], message.body))
+            case (names.MANAGER_INTERFACE, "VnpuReclaimed", "uuss"):
+                self._reclaimed(*cast(tuple[int, int, str, str], message.body))
             case (names.MANAGER_INTERFACE, "RequestFinished", "ssa(sss)"):
                 self._finished(*cast(tuple[str, str, list[Sequence[str]]], message.body))
 
@@ -134,6 +136,12 @@ class Monitor:
         tone = Tone.PLAIN if why == RepairCause.PUBLISHED else Tone.WARNING
         said = Said(f"{printable(file)} was {deed(why)}, as {cause(why) or printable(why)}", tone)
         self._tell("spec-repaired", [said], file=file, cause=why)
+
+    def _reclaimed(self, vdev: int, card: int, template: str, request_id: str) -> None:
+        text = (
+            f"devward destroyed vNPU {vdev} ({printable(template)}) of the NPU {card}, which nobody owned; request {printable(request_id)}"
+        )
+        self._tell("vnpu-reclaimed", [Said(text)], vdev=vdev, card=card, template=template, request_id=request_id)
 
     def _finished(self, request_id: str, outcome: str, rows: list[Sequence[str]]) -> None:
         results = [Result(*row[:3]) for row in rows]

@@ -5,6 +5,7 @@ from typing import Final
 
 from devward.ctl import owners, reclaiming
 from devward.ctl.actions import DRY_RUN, STATUS
+from devward.ctl.advice_reclaim import BLOCKED_ADVICE
 from devward.ctl.client import Answer, Client, Result
 from devward.ctl.context import Context
 from devward.ctl.explain_npu import vnpu_meant
@@ -112,7 +113,14 @@ def line(result: Result, name: str) -> str:
         case "noop":
             return f"{target}: nothing to do{'; ' + why if why else ''}"
         case "dry-run":
-            return f"{target}: would stay; {why}" if why else f"{target}: would be destroyed now, unless a limit is reached"
+            if not why:
+                return f"{target}: would be destroyed now, unless a limit is reached"
+            # These stop what is due, and nothing else: of a vNPU that is not due its own reason is told.
+            return (
+                f"{target}: is due; it would be destroyed but for this: {why}"
+                if result.reason in BLOCKED_ADVICE
+                else f"{target}: would stay; {why}"
+            )
         case "failure":
             return f"{target}: not destroyed; {why or 'no reason was given'}"
     return f"{target}: {printable(result.outcome)}{'; ' + why if why else ''}"

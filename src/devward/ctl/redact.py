@@ -106,6 +106,16 @@ class Pods:
         """Return a text without the UIDs and names that were learned, and without any UUID."""
         return _CHUNK.sub(self._chunk, _DIGITS.sub(self._static, _UUID.sub(self._uuid, given)))
 
+    def texts(self, given: object) -> object:
+        """Return a JSON value with all its texts so, the names of members too; what is no text cannot name a Pod."""
+        if isinstance(given, str):
+            return self.text(given)
+        if isinstance(given, Mapping):
+            return {self.text(str(name)): self.texts(item) for name, item in given.items()}
+        if isinstance(given, list | tuple):
+            return [self.texts(item) for item in given]
+        return given
+
     def _uuid(self, found: re.Match[str]) -> str:
         identifier = found[0].lower().replace("_", "-")
         return found[0] if identifier in self._kept else self._learn(identifier)

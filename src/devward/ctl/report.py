@@ -70,11 +70,20 @@ class Bundle:
 
     def add_json(self, name: str, value: object) -> None:
         """Add a file of JSON, redacted."""
-        self.files[name] = json.dumps(self.pods.value(redact.value(value)), indent=2) + "\n"
+        self.files[name] = _dumped(self.pods.value(redact.value(value)))
 
     def hide_pods(self) -> None:
         """Take the UIDs and names of Pods, which are all known by now, out of every file."""
-        self.files = {name: self.pods.text(text) for name, text in self.files.items()}
+        self.files = {name: self._without_pods(name, text) for name, text in self.files.items()}
+
+    def _without_pods(self, name: str, text: str) -> str:
+        # By its values: a UID may be no more than a number, or a word of JSON.
+        match name.rpartition(".")[2]:
+            case "json":
+                return _dumped(self.pods.texts(json.loads(text)))
+            case "jsonl":
+                return "".join(json.dumps(self.pods.texts(json.loads(line))) + "\n" for line in text.splitlines())
+        return self.pods.text(text)
 
 
 def run(context: Context) -> int:
@@ -175,6 +184,10 @@ def _directories(settings: Iterable[object]) -> tuple[str, ...]:
     values = {one.get("key"): one.get("value") for one in settings if isinstance(one, dict)}
     read, written = values.get("cdi.engine_dirs"), values.get("cdi.directory")
     return _unique([one for one in [*(read if isinstance(read, list) else []), written] if isinstance(one, str)])
+
+
+def _dumped(value: object) -> str:
+    return json.dumps(value, indent=2) + "\n"
 
 
 def _unique(paths: Sequence[str]) -> tuple[str, ...]:

@@ -81,26 +81,43 @@ class ReclaimActions:
         return await self._act(request, "ReclaimVnpu", (identity,), dry_run=dry_run, shorten=shorten)
 
     async def reclaim_orphans(self, request: ActionRequest, *, dry_run: bool, shorten: bool) -> tuple[ActionResult, ...]:
-        """Have every vNPU reclaimed that nobody seems to have, by all the rules and limits, or say what is against each."""
-        from devward.reclaim.reasons import SHIELDED
+        """Have every vNPU reclaimed that nobody seems to have, by all the rules and limits, or say what is against each.
 
-        judgements = self._reconciler.standing.judgements.values() if self._reconciler is not None else ()
-        identities = tuple(one.identity for one in judgements if one.verdict not in SHIELDED and one.identity)
-        return await self._act(request, "ReclaimOrphans", identities, dry_run=dry_run, shorten=shorten)
+        What is not known of a vNPU is against it too: an answer without it would read as if there were none.
+        """
+        from devward.reclaim.reasons import SHIELDED, Verdict
+
+        standing = self._reconciler.standing if self._reconciler is not None else None
+        if standing is None or standing.look is None:
+            unknown = tuple(vnpu.identity for vnpu in self._npus.vnpus() if vnpu.identity)
+            return await self._act(request, "ReclaimOrphans", (), unknown, dry_run=dry_run, shorten=shorten)
+        judged = [one for one in standing.judgements.values() if one.identity]
+        identities = tuple(one.identity for one in judged if one.verdict not in SHIELDED)
+        unknown = tuple(one.identity for one in judged if one.verdict is Verdict.UNKNOWN)
+        return await self._act(request, "ReclaimOrphans", identities, unknown, dry_run=dry_run, shorten=shorten)
 
     async def _act(
-        self, request: ActionRequest, member: str, identities: tuple[str, ...], *, dry_run: bool, shorten: bool
+        self,
+        request: ActionRequest,
+        member: str,
+        identities: tuple[str, ...],
+        unknown: tuple[str, ...] = (),
+        *,
+        dry_run: bool,
+        shorten: bool,
     ) -> tuple[ActionResult, ...]:
+        """Have `identities` reclaimed; of `unknown` vNPUs it is only told what is not known."""
         what = f"{member} was asked for{': ' + ', '.join(identities) if identities else ''}{', with a shorter wait' if shorten else ''}"
         with self._audit.begin("action", what, member=member, request=request) as act:
-            if not identities:
+            if not identities and not unknown:
                 act.noop(f"{member}: there is no vNPU that nobody seems to have")
                 return ()
             if dry_run:
-                results = tuple(ActionResult(identity, Outcome.DRY_RUN, self._against(identity)) for identity in identities)
+                results = tuple(ActionResult(identity, Outcome.DRY_RUN, self._against(identity)) for identity in (*identities, *unknown))
                 act.dry_run(f"{member} was a dry run", evidence={"results": [[one.target, one.reason] for one in results]})
                 return results
-            results = await self._follow(request, identities, shorten=shorten)
+            results = await self._follow(request, identities, shorten=shorten) if identities else ()
+            results += tuple(ActionResult(identity, Outcome.FAILURE, self._against(identity) or "limits") for identity in unknown)
             told = {"results": [[one.target, str(one.outcome), one.reason] for one in results]}
             failed = [one for one in results if one.outcome is not Outcome.SUCCESS]
             if failed:
