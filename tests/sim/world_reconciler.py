@@ -286,13 +286,14 @@ class Watched(Reconciler):
     warden: WorldWarden
     #: The evidence of the looks that are under way, by the snapshot's moment.
     under_way: Evidence
-    #: What reads what stops reclaiming.
+    #: What reads what stops reclaiming; the reconciler's own is left to it, so that its wiring is played, too.
     obstacles_type: type[Obstacles] = Obstacles
 
     def __init__(self, config: ReclaimConfig, warden: Warden, audit: Audit, clock: Clock, new_id: Callable[[], str]) -> None:
         """Know nothing yet."""
         super().__init__(config, warden, audit, clock, new_id)
-        self._obstacles = self.obstacles_type(warden, self.ledger, self.interrupt)
+        if self.obstacles_type is not Obstacles:
+            self._obstacles = self.obstacles_type(warden, self.ledger, self.interrupt)
 
     def _look(self, seen: Seen) -> Look:
         look = super()._look(seen)

@@ -1,6 +1,6 @@
 """What stops reclaiming as a whole: an administrator, the daemon's state, or what a destruction met; read anew before each step.
 
-What is read is compared with what was read last: where less stands in the way than before, waits begin anew.
+Each reading is compared with the one before: another mode, the end of a pause and a kill switch that is gone make waits begin anew.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Obstacles:
         self._last: Controls | None = None
 
     async def read(self, seen: Seen) -> Controls:
-        """Return everything that stops reclaiming now, the kill switch looked at anew."""
+        """Return everything that stops reclaiming now, the kill switch looked at anew; this may break waits."""
         scan = seen.gathered.parts.kubelet.value
         # Before the others are read: that takes a moment, in which an administrator may say something.
         switch = await self._warden.switch()
@@ -41,7 +41,7 @@ class Obstacles:
         return controls
 
     def reread(self) -> Controls | None:
-        """Return the same at once, with the kill switch as it was; None: nothing was read yet."""
+        """Return the same at once, with kill switch and kubelet as they were; None: nothing was read yet. This may break waits."""
         if self._last is None:
             return None
         controls = self._with_own(self._last.kill_switch, has_kubelet=self._last.has_kubelet)

@@ -1,4 +1,4 @@
-"""Tells the journal what reclaiming is doing when that changes, and since when it is blocked."""
+"""Tells the journal what reclaiming is doing when that changes, and measures for how long it is blocked."""
 
 from collections.abc import Mapping
 
