@@ -285,7 +285,7 @@ class Watched(Reconciler):
     daemon: Daemon
     warden: WorldWarden
     #: The evidence of the looks that are under way, by the snapshot's moment.
-    under_way: Evidence
+    looked_at: Evidence
     #: What reads what stops reclaiming; the reconciler's own is left to it, so that its wiring is played, too.
     obstacles_type: type[Obstacles] = Obstacles
 
@@ -299,7 +299,7 @@ class Watched(Reconciler):
         look = super()._look(seen)
         interruptions, self.warden.interruptions = self.warden.interruptions, []
         # Made anew, and not the reconciler's own: that is what is checked.
-        self.warden.last = self.daemon.see(self.under_way.look(interruptions))
+        self.warden.last = self.daemon.see(self.looked_at.look(interruptions))
         return look
 
 
@@ -365,7 +365,7 @@ class Reconciled(Whole):
             await self.steps.at(f"again-{where}")
 
     def _seen(self, evidence: Evidence) -> Seen:
-        self.reconciler.under_way = evidence
+        self.reconciler.looked_at = evidence
         parts, snapshot, statement = evidence.parts, evidence.snapshot, evidence.statement
         assert parts is not None
         assert snapshot is not None

@@ -77,6 +77,21 @@ def test_an_npu_by_each_of_its_names(what: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "what", ["v0300", "v300", "/dev/vdavinci300", f"{DIE}/300/vir05_1c_16g", f"{DIE}/300/vir05_1c_16g/0123456789abcdef"]
+)
+def test_a_vnpu_that_is_gone(what: str) -> None:
+    with pytest.raises(Failure, match="devward sees no vNPU v0300 now") as failed:
+        explain(what, BOTH, {}, TIMES)
+    assert "history --vnpu v0300" in (failed.value.advice or "").replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize("what", ["300", "v", "w0300", "v03x", DIE.replace("0", "1"), "/dev/vdavinci", "v\u0663\u0660\u0660"])
+def test_what_names_no_vnpu(what: str) -> None:
+    with pytest.raises(Failure, match="knows nothing named"):
+        explain(what, BOTH, {}, TIMES)
+
+
 @pytest.mark.parametrize("what", ["v0212", "212", "/dev/vdavinci212", VNPU.identity, f"{DIE}/212/vir05_1c_16g"])
 def test_a_vnpu_by_each_of_its_names(what: str) -> None:
     vnpu = explain_npu.vnpu_meant(what, BOTH)

@@ -22,7 +22,8 @@ NO_REASON = "none was given"
 HIDDEN_COMMANDS = frozenset({"complete"})
 COMPLETABLE = ("devices", "specs", "npus", "vnpus", "pins", "explain", "events")
 
-_VNPU = re.compile(r"(?:v|/dev/vdavinci|)(\d{1,9})", re.ASCII)
+#: A vNPU by name, node or id; the group is the id.
+VNPU = re.compile(r"(?:v|/dev/vdavinci|)(\d{1,9})", re.ASCII)
 _TARGET = "a vNPU such as v0100 or 100, an NPU such as p000, or, of what may not be there, DIE/VDEV/TEMPLATE or DIE"
 _EPILOG = (
     "Exit status: 0 all is well; 1 refused, failed or not healthy; 2 wrong usage; 3 devwardd is absent or does not answer;"
@@ -203,7 +204,7 @@ def _pause(text: str) -> int:
 
 def _vnpu(text: str) -> int:
     """Return the id of a vNPU. Records outlast it, so that it is read and not looked up."""
-    found = _VNPU.fullmatch(text)
+    found = VNPU.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError("a vNPU is named v0100, 100 or /dev/vdavinci100")
     return int(found[1])

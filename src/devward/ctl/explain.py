@@ -1,7 +1,6 @@
 """`devwardctl explain`: the whole chain from what was found to what to do next, in plain sentences."""
 
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from devward import names
 from devward.ctl import explain_npu, explain_ownership, explain_reclaim, plugin
@@ -22,9 +21,6 @@ from devward.text import printable
 
 if TYPE_CHECKING:
     from devward.ctl.client import Client
-
-#: A vNPU's name, node, or what pins it; vNPUs come and go.
-_VNPU: Final = re.compile(r"(v|/dev/vdavinci|[0-9A-Fa-f-]{16,}/)(?P<id>\d{1,8})(/\S*)?")
 
 
 def run(context: Context) -> int:
@@ -67,9 +63,9 @@ def explain(what: str, snapshot: Snapshot, described: dict[str, Raw], times: Tim
     found = [finding for finding in snapshot.findings if what in (finding.subject, finding.subject.rpartition("/")[2])]
     if found:
         return of_findings(what, found, times)
-    gone = _VNPU.fullmatch(what)
+    gone = explain_npu.vnpu_id(what)
     if gone is not None:
-        name = f"v{int(gone['id']):04d}"
+        name = f"v{gone:04d}"
         raise Failure(
             ExitStatus.UNHEALTHY,
             f"devward sees no vNPU {name} now.",

@@ -1,9 +1,11 @@
 """`devwardctl explain` of an NPU or a vNPU. Pure, but for the tables of codes that explain_reclaim.py may load."""
 
-from typing import TypeVar
+import re
+from typing import Final, TypeVar
 
 from devward.ctl import explain_ownership, explain_reclaim
 from devward.ctl.advice import Step, advice
+from devward.ctl.arguments import VNPU
 from devward.ctl.explanation import Explanation, after, findings_about
 from devward.ctl.facts import Snapshot
 from devward.ctl.failure import ExitStatus, Failure
@@ -16,6 +18,8 @@ from devward.ctl.wording import cores, npu_name
 from devward.npu.views import CardHealth, Management, Protection, Use
 from devward.text import printable
 
+#: What may be meant as the target of a pin in full; whether it is one, the daemon judges.
+TARGET: Final = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{8}){4}(/.*)?", re.DOTALL)
 #: vNPUs of one NPU that are named.
 MAX_NAMED = 32
 
@@ -34,6 +38,14 @@ def vnpu_meant(what: str, snapshot: Snapshot) -> Vnpu | None:
         return _names(vnpu.name, vnpu.id, vnpu.node, vnpu.identity, vnpu.identity.rpartition("/")[0])
 
     return _one(what, [vnpu for vnpu in snapshot.vnpus if what in names_of(vnpu)])
+
+
+def vnpu_id(what: str) -> int | None:
+    """Return the id in a vNPU's name, node or identity, or in what pins it, be the vNPU there or not; None where it is none of these."""
+    if what.isdigit():
+        return None  # It may be an NPU's as well.
+    found = VNPU.fullmatch(f"v{what.split('/')[1]}" if TARGET.fullmatch(what) and "/" in what else what)
+    return int(found[1]) if found is not None else None
 
 
 def of_card(card: Card, evidence: object, snapshot: Snapshot, times: Times) -> Explanation:

@@ -132,7 +132,7 @@ def steps(vnpu: Vnpu, manager: Manager, own: Ownership | None) -> list[Step]:
     if vnpu.verdict in _WAITING:
         found = [filled(KEEP, name)]
         # Where something stops it, no shorter wait helps.
-        if vnpu.verdict in (Verdict.CANDIDATE, Verdict.CONFIRMING) and manager.reclaim_state not in NOT_NOW:
+        if vnpu.verdict in (Verdict.CANDIDATE, Verdict.CONFIRMING) and not manager.is_reclaiming_stopped:
             found.append(filled(SOONER, name))
         blocks = [one for one in manager.blocked_reasons if one in BLOCKED_ADVICE]
         if blocks:

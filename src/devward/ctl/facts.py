@@ -12,7 +12,7 @@ from typing import Final
 from devward import names
 from devward.ctl.npu_facts import Card, Vnpu
 from devward.ctl.reading import Raw, last, number_of, raw, sentence, text_of, texts_of
-from devward.model import Health, SpecState
+from devward.model import Health, ReclaimState, SpecState
 from devward.reasons import REASON_TEXT, Reason
 from devward.text import printable
 
@@ -43,6 +43,11 @@ class Manager:
     reclaim_state: str = ""
     reclaim_paused_until_usec: int = 0
     raw: Raw = field(default_factory=dict)
+
+    @property
+    def is_reclaiming_stopped(self) -> bool:
+        """Whether no vNPU is destroyed, however long it has waited; False where the daemon does not tell."""
+        return self.reclaim_state in list(ReclaimState) and self.reclaim_state != ReclaimState.ENFORCING
 
     @classmethod
     def of(cls, values: Raw) -> "Manager":

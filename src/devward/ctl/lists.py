@@ -16,7 +16,7 @@ from devward.ctl.reading import Raw
 from devward.ctl.terminal import Screen, Tone
 from devward.ctl.when import Times, duration
 from devward.ctl.wording import cores, tone_of
-from devward.model import Identity, ReclaimState
+from devward.model import Identity
 from devward.npu.views import Management, Protection
 from devward.text import printable
 
@@ -191,13 +191,8 @@ def _ownership(card: Card) -> tuple[Cell, Cell, Cell]:
     )
 
 
-#: In which nothing is reclaimed, whatever time a vNPU has waited.
-_STOPPED: Final = frozenset(ReclaimState) - {ReclaimState.ENFORCING}
-
-
 def show_vnpus(screen: Screen, snapshot: Snapshot, times: Times) -> None:
     """Print a line for each vNPU."""
-    is_stopped = snapshot.manager.reclaim_state in _STOPPED
     columns = [
         Column("VNPU"),
         Column("NPU"),
@@ -222,7 +217,7 @@ def show_vnpus(screen: Screen, snapshot: Snapshot, times: Times) -> None:
             Cell(printable(vnpu.verdict)),
             Cell(printable(vnpu.reason), Tone.WARNING) if vnpu.reason else Cell(printable(vnpu.verdict_reason)),
             Cell(times.since(vnpu.grace_start_usec)),
-            Cell(_due(vnpu, times, is_stopped=is_stopped)),
+            Cell(_due(vnpu, times, is_stopped=snapshot.manager.is_reclaiming_stopped)),
             Cell(cores(vnpu.cores)),
             Cell(times.ago(vnpu.first_seen_usec) if vnpu.first_seen_usec else ""),
             Cell(printable(vnpu.node)),

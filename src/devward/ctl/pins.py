@@ -1,13 +1,12 @@
 """`devwardctl pins`, `pin` and `unpin`: what is kept for ever, by whom and why."""
 
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
 from devward.ctl.actions import STATUS, Action, show
 from devward.ctl.client import Client
 from devward.ctl.context import Context
-from devward.ctl.explain_npu import card_meant, vnpu_meant
+from devward.ctl.explain_npu import TARGET, card_meant, vnpu_meant
 from devward.ctl.facts import Snapshot
 from devward.ctl.failure import ExitStatus, Failure
 from devward.ctl.layout import Cell, Column, table
@@ -16,8 +15,6 @@ from devward.ctl.terminal import Screen, Tone, unbroken
 from devward.ctl.when import Times
 from devward.text import printable
 
-#: What may be meant as a target in full; whether it is one, the daemon judges.
-_TARGET: Final = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{8}){4}(/.*)?", re.DOTALL)
 #: The standing of a pin that is as it should be, in Describe.
 _MATCHED: Final = "matched"
 _OTHER_VERSION: Final = f"It is of another version than this devwardctl; after an upgrade: {unbroken('systemctl restart devward.service')}."
@@ -91,7 +88,7 @@ def resolved(what: str, snapshot: Snapshot) -> str:
     vnpu = vnpu_meant(what, snapshot)
     if vnpu is not None:
         die, _, _ = vnpu.identity.partition("/")
-        if not vnpu.template or not _TARGET.fullmatch(die):
+        if not vnpu.template or not TARGET.fullmatch(die):
             raise _not_known(vnpu.name, "template" if not vnpu.template else "die id of its NPU")
         return f"{die}/{vnpu.id}/{vnpu.template}"
     # A number alone is never an NPU's: it would pin, or unpin, much more than somebody who mistypes an id wants.
@@ -100,7 +97,7 @@ def resolved(what: str, snapshot: Snapshot) -> str:
         if not card.die_id:
             raise _not_known(card.name, "die id")
         return card.die_id
-    if _TARGET.fullmatch(what):
+    if TARGET.fullmatch(what):
         return what
     raise Failure(
         ExitStatus.UNHEALTHY,

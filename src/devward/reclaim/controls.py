@@ -1,7 +1,7 @@
 """Whether anything may be destroyed at all, whatever the evidence: mode, pause, switches, and what stopped it by itself. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -153,3 +153,8 @@ def _state(controls: Controls, *, is_blocked: bool) -> ReclaimState:
     if controls.is_breaker_latched:
         return ReclaimState.MASS_RECLAIM
     return ReclaimState.BLOCKED if is_blocked else ReclaimState.ENFORCING
+
+
+def retried(controls: Controls) -> Controls:
+    """Return what stops reclaiming but for what only another record can tell to be over."""
+    return replace(controls, is_journal_refusing=False)

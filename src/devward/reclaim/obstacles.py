@@ -71,8 +71,3 @@ class Obstacles:
             self._interrupt(Interruption(Cut.PAUSE_ENDED))
         if before.kill_switch is not Switch.ABSENT and controls.kill_switch is Switch.ABSENT:
             self._interrupt(Interruption(Cut.KILL_SWITCH_REMOVED))
-
-
-def retried(controls: Controls) -> Controls:
-    """Return what stops reclaiming but for what only another record can tell to be over."""
-    return replace(controls, is_journal_refusing=False)

@@ -25,13 +25,13 @@ from devward.reclaim.aftermath import Aftermath, Result
 from devward.reclaim.asking import ask_about
 from devward.reclaim.confirmation import Bounds, Pace, Progress, step
 from devward.reclaim.contract import Chosen, Go, Prepared, Refuse
-from devward.reclaim.controls import Controls, Permission, permission
+from devward.reclaim.controls import Controls, Permission, permission, retried
 from devward.reclaim.counters import Counters
 from devward.reclaim.history import Attempt, Fate, Gone, History
 from devward.reclaim.ledger import Ledger
 from devward.reclaim.limits import Allowance, Due, Rates
 from devward.reclaim.look import Cut, Interruption, Look, Reach, container_key, take_look
-from devward.reclaim.obstacles import Obstacles, retried
+from devward.reclaim.obstacles import Obstacles
 from devward.reclaim.trail import ReclaimTrail
 from devward.reclaim.underway import Underway
 from devward.reclaim.verdict import Judgement

@@ -1,4 +1,4 @@
-"""Reclaiming, for the rest of the daemon: what stops it, what was judged, and what is kept of it. Loaded with the first NPU."""
+"""Reclaiming, for the rest of the daemon: what stops it, what was judged, what is kept. What it stands on is loaded with the first NPU."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
