@@ -30,7 +30,7 @@ def _tree(tmp_path: Path) -> Path:
 
 def write(tree: Path, *tests: str) -> None:
     head = "import os, pathlib, pytest, subprocess, time\n"
-    (tree / "tests/unit/test_it.py").write_text(head + "".join(f"def test_{n}(): {test}\n" for n, test in enumerate(tests)))
+    (tree / "tests/unit/test_it.py").write_text(head + "".join(f"def test_{n}():\n    {test}\n" for n, test in enumerate(tests)))
 
 
 def run(program: Path, *arguments: str) -> tuple[int, list[str]]:
@@ -105,6 +105,32 @@ def test_mounts_are_removed_and_fail_the_run(tree: Path) -> None:
     assert any(line.startswith("left mounted: ") and line.endswith("/m") for line in lines), lines
     assert any(line.startswith(f"mount {elsewhere}: new: mounted tmpfs left ") for line in lines), lines
     assert "/m " not in "".join(line for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - tmpfs left " in line)
+
+
+@pytest.mark.parametrize("hanging", ["time.sleep(600)", "[s for s in iter(int, 1)]"])
+def test_a_test_that_hangs_fails_with_a_trace_and_the_others_go_on(tree: Path, hanging: str) -> None:
+    text = (tree / "tests/run").read_text()
+    (tree / "tests/run").write_text(text.replace("test_limit=1200", "test_limit=2"))
+    write(tree, hanging, "pass")
+    status, lines = run(tree / "tests/run", "unit")
+    assert (status, lines[-1]) == (1, "1 passed, 1 failed, 0 skipped"), lines
+    assert any("test_it.py" in line and "test_0" in line for line in lines), lines
+    assert any("Timeout" in line for line in lines), lines
+
+
+def test_what_must_not_block_leaves_the_limit_of_the_test_in_force(tree: Path) -> None:
+    text = (tree / "tests/run").read_text()
+    (tree / "tests/run").write_text(text.replace("test_limit=1200", "test_limit=4"))
+    (tree / "tests/sim").mkdir()
+    shutil.copy(ROOT / "tests/sim/patience.py", tree / "tests/sim/patience.py")
+    patience = "from sim.patience import must_not_block"
+    write(
+        tree,
+        f"{patience}\n    with must_not_block(60): pass\n    time.sleep(600)",
+        f"{patience}\n    with pytest.raises(AssertionError, match='still blocked'):\n        with must_not_block(1): time.sleep(600)",
+    )
+    status, lines = run(tree / "tests/run", "unit")
+    assert (status, lines[-1]) == (1, "1 passed, 1 failed, 0 skipped"), lines
 
 
 @pytest.mark.parametrize("program", ["tests/run", ".ci/run"])
