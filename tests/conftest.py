@@ -24,14 +24,13 @@ ALLOWED_SKIPS: Final[dict[str, Callable[[], bool]]] = {
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
 
-# No deadline, since a loaded machine is no defect; nor is what chance made of a dictionary with few possible keys, whose repetitions count
-# as filtered. And the same everywhere: hypothesis has other defaults where CI is set.
+# No deadline, since a loaded machine is no defect; and the same everywhere: hypothesis has other defaults where CI is set.
 hypothesis.settings.register_profile(
     "devward",
     deadline=None,
     derandomize=False,
     print_blob=True,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.filter_too_much],
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("devward")
 

@@ -284,7 +284,7 @@ class Watched(Reconciler):
 
     daemon: Daemon
     warden: WorldWarden
-    #: The evidence of the looks that are under way, by the snapshot's moment.
+    #: The evidence of the look that is under way.
     looked_at: Evidence
     #: What reads what stops reclaiming; the reconciler's own is left to it, so that its wiring is played, too.
     obstacles_type: type[Obstacles] = Obstacles

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from devward import names
@@ -75,6 +75,8 @@ INTERFACES = [names.DEVICE_INTERFACE, names.SPEC_INTERFACE, names.CARD_INTERFACE
     st.dictionaries(st.text(), st.dictionaries(st.sampled_from(INTERFACES), st.dictionaries(st.sampled_from(PROPERTIES), anything))),
     st.lists(st.lists(anything, max_size=6)),
 )
+# About half of what is made is too large and thrown away; by chance it may be most of the first.
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 def test_no_daemon_breaks_the_reading(manager: Any, objects: Any, rows: Any) -> None:
     snapshot = facts.snapshot(manager, objects, rows)
     for blocked in snapshot.blocked():

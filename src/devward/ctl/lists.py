@@ -193,6 +193,7 @@ def _ownership(card: Card) -> tuple[Cell, Cell, Cell]:
 
 def show_vnpus(screen: Screen, snapshot: Snapshot, times: Times) -> None:
     """Print a line for each vNPU."""
+    is_stopped = snapshot.manager.is_reclaiming_stopped
     columns = [
         Column("VNPU"),
         Column("NPU"),
@@ -217,7 +218,7 @@ def show_vnpus(screen: Screen, snapshot: Snapshot, times: Times) -> None:
             Cell(printable(vnpu.verdict)),
             Cell(printable(vnpu.reason), Tone.WARNING) if vnpu.reason else Cell(printable(vnpu.verdict_reason)),
             Cell(times.since(vnpu.grace_start_usec)),
-            Cell(_due(vnpu, times, is_stopped=snapshot.manager.is_reclaiming_stopped)),
+            Cell(_due(vnpu, times, is_stopped=is_stopped)),
             Cell(cores(vnpu.cores)),
             Cell(times.ago(vnpu.first_seen_usec) if vnpu.first_seen_usec else ""),
             Cell(printable(vnpu.node)),
